@@ -1,0 +1,7 @@
+//! Words on the wire, shared by command line, worker and server: the documents, the typed client and the worker
+//! protocol.
+
+pub mod client;
+pub mod http;
+pub mod types;
+pub mod worker;

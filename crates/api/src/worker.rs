@@ -1,0 +1,163 @@
+//! The whole worker protocol: acquire, update, complete or fail, files, terraform state.
+//!
+//! One trait, implemented by the HTTP client and by the engine in process. Every call may be repeated after
+//! a lost reply: acquire carries a request id made by the worker, lines are numbered by the worker, complete
+//! and fail are idempotent by (operation, fence).
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use conductor_domain::{
+    ids::{ChangeId, OperationId, WorkerId},
+    work::{Description, Done, Failure, LogLine, Step},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LinkError {
+    /// The operation has another owner now, or is over: stop, and change nothing.
+    #[error("this worker no longer owns the operation")]
+    Lost,
+    /// Nobody answered; the call may be repeated.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The answer was no, for good.
+    #[error("{0}")]
+    Refused(String),
+}
+
+pub type LinkResult<T> = Result<T, LinkError>;
+
+/// Who proves ownership of an operation: its id and the fencing number of the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Claim {
+    pub operation: OperationId,
+    pub fence: i64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Acquire {
+    pub worker: WorkerId,
+    pub name: String,
+    /// Made by the worker; the same id gets the same jobs again.
+    pub request: uuid::Uuid,
+    /// How many jobs fit; 0 only listens for cancels.
+    pub slots: u32,
+    pub managers: Vec<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// How long the answer may take when there is nothing to do.
+    pub wait_ms: u64,
+    /// Operations this worker runs now: the answer names those of them that shall stop.
+    #[serde(default)]
+    pub running: Vec<OperationId>,
+    /// Only work that this change waits for (an embedded command), and what dead owners left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub only: Option<ChangeId>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Acquired {
+    pub jobs: Vec<JobOrder>,
+    pub cancel: Vec<OperationId>,
+}
+
+/// What to do: describe a template, or carry out a step.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Task {
+    Describe { config: Map<String, Value>, parameters: Option<Value> },
+    Step(Box<Step>),
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobOrder {
+    pub claim: Claim,
+    pub change: ChangeId,
+    pub manager: String,
+    /// Digest of the template's packed files.
+    pub content: Option<String>,
+    pub task: Task,
+    /// The worker gives up this long after its last successful renewal.
+    pub lease_ms: u64,
+    pub timeout_ms: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Update {
+    /// The number of the first line, counted by the worker from 0 per claim.
+    pub first_line: u64,
+    pub lines: Vec<LogLine>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub journal: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Updated {
+    pub cancel: bool,
+}
+
+/// How a job ended, with the lines not yet sent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Completion {
+    pub result: JobResult,
+    #[serde(flatten)]
+    pub rest: Update,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum JobResult {
+    Done(Box<Done>),
+    /// A described template, and the digest of its files where the worker fetched them.
+    Described { description: Description, content: Option<String> },
+    Failed(Failure),
+}
+
+/// Terraform's lock document, as it sends it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateLock {
+    #[serde(rename = "ID")]
+    pub id: String,
+    #[serde(flatten)]
+    pub rest: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum LockAnswer {
+    Taken,
+    HeldBy(StateLock),
+}
+
+#[async_trait]
+pub trait WorkerLink: Send + Sync {
+    async fn acquire(&self, ask: Acquire) -> LinkResult<Acquired>;
+
+    /// Lines out, lease renewed, "stop" back.
+    async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated>;
+
+    /// The end of a job, good or bad. Idempotent.
+    async fn complete(&self, claim: Claim, completion: Completion) -> LinkResult<()>;
+
+    /// A template's packed files.
+    async fn blob(&self, digest: &str) -> LinkResult<Bytes>;
+
+    /// Keeps packed files that the worker fetched itself.
+    async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()>;
+
+    async fn read_state(&self, claim: Claim) -> LinkResult<Option<Bytes>>;
+
+    /// `lock` is the id terraform sends along, when it locked.
+    async fn write_state(&self, claim: Claim, lock: Option<String>, body: Bytes) -> LinkResult<()>;
+
+    async fn lock_state(&self, claim: Claim, lock: StateLock) -> LinkResult<LockAnswer>;
+
+    async fn unlock_state(&self, claim: Claim, lock: Option<StateLock>) -> LinkResult<()>;
+}

@@ -1,0 +1,155 @@
+//! The commands that look at objects: lists and single ones.
+
+use clap::{Args, Subcommand};
+use conductor_api::client::ListFilter;
+
+/// What a list is narrowed to, the same for every list.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ListFlags {
+    #[arg(short, long, value_name = "ENV")]
+    pub env: Option<String>,
+    #[arg(short, long, value_name = "APP")]
+    pub app: Option<String>,
+    #[arg(long = "type", value_name = "TYPE")]
+    pub kind: Option<String>,
+    #[arg(long)]
+    pub class: Option<String>,
+    #[arg(long)]
+    pub phase: Option<String>,
+    #[arg(long)]
+    pub status: Option<String>,
+    #[arg(long)]
+    pub template: Option<String>,
+    #[arg(long, value_name = "DEPLOYMENT")]
+    pub deployment: Option<String>,
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: Option<String>,
+    /// Only resources that this application uses
+    #[arg(long, value_name = "APP")]
+    pub consumer: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+}
+
+impl ListFlags {
+    pub fn filter(&self) -> ListFilter {
+        ListFilter {
+            environment: self.env.clone(),
+            application: self.app.clone(),
+            kind: self.kind.clone(),
+            class: self.class.clone(),
+            phase: self.phase.clone(),
+            status: self.status.clone(),
+            template: self.template.clone(),
+            deployment: self.deployment.clone(),
+            resource: self.resource.clone(),
+            // What is left out here cannot be limited there.
+            limit: self.limit.filter(|_| self.consumer.is_none()),
+            cursor: None,
+        }
+    }
+}
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct LogFlags {
+    /// Go on until the deployment is over
+    #[arg(short, long)]
+    pub follow: bool,
+    /// Only the last N lines
+    #[arg(long, value_name = "N")]
+    pub tail: Option<usize>,
+    /// Only lines younger than this, as in 10m
+    #[arg(long, value_name = "DURATION")]
+    pub since: Option<String>,
+    /// Only lines this serious, or more
+    #[arg(long, value_parser = ["debug", "info", "warn", "error"])]
+    pub level: Option<String>,
+    /// Only this operation's lines
+    #[arg(long, value_name = "OPERATION")]
+    pub operation: Option<String>,
+    /// Only this resource's lines, by id or name
+    #[arg(long, value_name = "RESOURCE")]
+    pub resource: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ResourcesCommand {
+    /// List resources
+    #[command(
+        after_help = "Examples:\n  conductor resources list --env dev --type postgres\n  conductor resources list --phase Failed -o json"
+    )]
+    List(Box<ListFlags>),
+    /// Show one resource
+    Get {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+    /// Show who uses a resource
+    Consumers {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+    /// Say why a resource exists and what keeps it
+    Why {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+}
+
+/// Objects known by their id.
+#[derive(Debug, Subcommand)]
+pub enum RecordCommand {
+    /// List them
+    List(Box<ListFlags>),
+    /// Show one
+    Get { id: String },
+}
+
+/// Objects known by their name.
+#[derive(Debug, Subcommand)]
+pub enum NamedCommand {
+    /// List them
+    List(Box<ListFlags>),
+    /// Show one, by name or id
+    Get { name: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum OperationsCommand {
+    /// List operations
+    #[command(
+        after_help = "Examples:\n  conductor operations list --deployment dep_…\n  conductor operations list --status in_progress"
+    )]
+    List(Box<ListFlags>),
+    /// Show one operation
+    Get { id: String },
+    /// Show what its tool said
+    Logs {
+        id: String,
+        #[command(flatten)]
+        flags: LogFlags,
+    },
+    /// Stop what the operation belongs to
+    Cancel { id: String },
+    /// Try what the operation belongs to again
+    Retry { id: String },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TokensCommand {
+    /// Make a token; it is shown once
+    #[command(after_help = "Examples:\n  conductor tokens create --role worker --name build-1")]
+    Create {
+        /// What it may do
+        #[arg(long, value_parser = ["owner", "admin", "write", "read", "worker"])]
+        role: String,
+        /// Whose it is: this name stands next to everything done with it
+        #[arg(long)]
+        name: String,
+    },
+    /// List tokens, without the tokens themselves
+    List,
+    /// Make a token useless
+    Revoke { id: String },
+}

@@ -1,0 +1,168 @@
+//! Changes of applications: plan, explain, deploy, destroy, retry, cancel.
+
+use std::io::{self, IsTerminal, Write};
+
+use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest};
+use conductor_domain::ids::ChangeId;
+
+use super::{Context, validate};
+use crate::{
+    args::{DeployFlags, PlanFlags, WaitFlags},
+    connect::Connection,
+    failure::{Failure, Outcome},
+    follow,
+    output::{Screen, complain, count, findings, views},
+    settings,
+};
+
+fn request(flags: &PlanFlags, manifest: &str) -> DeploymentRequest {
+    DeploymentRequest {
+        environment: flags.env.clone(),
+        application: flags.app.clone(),
+        manifest: manifest.to_owned(),
+        commit: flags.commit.clone(),
+        image: flags.image.clone(),
+        ..DeploymentRequest::default()
+    }
+}
+
+pub async fn plan(context: &Context, flags: &PlanFlags, explain: bool) -> Outcome {
+    let screen = &context.screen;
+    let manifest = validate::read_valid(screen, &flags.file)?;
+    let connection = context.look().await?;
+    let plan = connection.client.plan(&request(flags, &manifest)).await;
+    let plan = plan.map_err(|error| findings::locate(screen, &flags.file, &manifest, error.into()))?;
+    screen.document(&plan, || match explain {
+        true => views::explanation(screen, &plan),
+        false => views::deployment(screen, &plan),
+    });
+    Ok(())
+}
+
+pub async fn deploy(context: &Context, flags: &DeployFlags) -> Outcome {
+    let screen = &context.screen;
+    let timeout = flags
+        .timeout
+        .as_deref()
+        .map(|text| settings::duration("--timeout", text))
+        .transpose()?;
+    let manifest = validate::read_valid(screen, &flags.plan.file)?;
+    let connection = context.connect().await?;
+    let request = DeploymentRequest {
+        timeout_seconds: timeout.map(|limit| limit.as_secs().max(1)),
+        ..request(&flags.plan, &manifest)
+    };
+    let accepted = connection.client.deploy(&request).await;
+    let accepted =
+        accepted.map_err(|error| findings::locate(screen, &flags.plan.file, &manifest, error.into()))?;
+    see_through(&connection, screen, accepted, &flags.wait).await
+}
+
+pub async fn retry(context: &Context, id: ChangeId, wait: &WaitFlags) -> Outcome {
+    let connection = context.connect().await?;
+    let accepted = connection.client.retry(id).await?;
+    see_through(&connection, &context.screen, accepted, wait).await
+}
+
+/// Waits for what was accepted, unless told not to, and ends with its document.
+async fn see_through(
+    connection: &Connection,
+    screen: &Screen,
+    accepted: Deployment,
+    wait: &WaitFlags,
+) -> Outcome {
+    if wait.no_wait {
+        if connection.is_embedded() && !accepted.is_over() {
+            screen.note("stored; the next deploy, retry or destroy in this folder works on it");
+        }
+        screen.document(&accepted, || views::deployment(screen, &accepted));
+        return Ok(());
+    }
+    let ended = follow::follow(connection, screen, accepted, wait.wait_approval).await?;
+    screen.document(&ended, || views::deployment(screen, &ended));
+    follow::conclude(&connection.client, screen, &ended).await
+}
+
+pub async fn cancel(context: &Context, id: ChangeId, rollback: bool) -> Outcome {
+    let (screen, connection) = (&context.screen, context.connect().await?);
+    let mut change = connection.client.cancel(id, rollback).await?;
+    // Embedded there may be nobody left to carry it out.
+    if connection.is_embedded() && connection.interrupted().await?.contains(&id) {
+        change = follow::settle(&connection, screen, id).await?;
+    }
+    if !change.is_over() {
+        screen.note(&format!("{id} is being stopped: conductor status {id}"));
+    }
+    screen.document(&change, || views::deployment(screen, &change));
+    Ok(())
+}
+
+pub async fn destroy(
+    context: &Context,
+    environment: String,
+    application: Option<String>,
+    dry_run: bool,
+) -> Outcome {
+    let screen = &context.screen;
+    let asks = !screen.yes && !dry_run;
+    if asks && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
+        return Err(Failure::usage(
+            "destroy asks before it does anything, and there is no terminal to ask on",
+        )
+        .hint("add --yes to go ahead, or --dry-run to see what would go"));
+    }
+    let connection = if dry_run {
+        context.look().await?
+    } else {
+        context.connect().await?
+    };
+    let mut request = DestroyRequest {
+        environment,
+        application,
+        dry_run: true,
+    };
+    if dry_run || asks {
+        let preview = connection.client.destroy(&request).await?;
+        if dry_run {
+            screen.document(&preview, || views::deployment(screen, &preview));
+            return Ok(());
+        }
+        complain(&views::deployment(
+            &Screen {
+                color: screen.color_stderr,
+                ..screen.clone()
+            },
+            &preview,
+        ));
+        confirm(&question(&request, &preview))?;
+    }
+    request.dry_run = false;
+    let accepted = connection.client.destroy(&request).await?;
+    see_through(
+        &connection,
+        screen,
+        accepted,
+        &WaitFlags {
+            no_wait: false,
+            wait_approval: false,
+        },
+    )
+    .await
+}
+
+fn question(request: &DestroyRequest, preview: &Deployment) -> String {
+    let what = request.application.as_deref().unwrap_or("everything");
+    let number = count(preview.removals.len(), "resource");
+    format!("Take down {what} in {} ({number})? [y/N] ", request.environment)
+}
+
+fn confirm(question: &str) -> Outcome {
+    let mut err = io::stderr();
+    let _ = write!(err, "{question}").and_then(|()| err.flush());
+    let mut answer = String::new();
+    let heard = io::stdin().read_line(&mut answer);
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" if heard.is_ok() => Ok(()),
+        _ => Err(Failure::failed("nothing was done")),
+    }
+}

@@ -1,0 +1,403 @@
+//! Objects as people read them.
+
+use std::collections::BTreeMap;
+
+use conductor_api::types::{
+    Application, Deployment, Environment, Event, Operation, OutputsByRequirement, PlanItem, Resource, Rule,
+    Template, Time, Token, WorkerInfo,
+};
+use serde_json::Value;
+
+use super::{
+    BOLD, Screen, paint, span,
+    table::{fields, single_line, table},
+};
+use crate::clock;
+
+fn age(at: Time) -> String {
+    span(clock::now() - at.0)
+}
+
+fn text(value: impl ToString) -> Option<String> {
+    Some(value.to_string())
+}
+
+/// A plan or a change with its choices: what `deploy`, `plan` and `destroy` end with.
+pub fn deployment(screen: &Screen, change: &Deployment) -> String {
+    let id = change.id.map(|id| format!("{id} ")).unwrap_or_default();
+    let what = change.application.as_deref().unwrap_or("everything");
+    let place = change
+        .environment
+        .as_deref()
+        .map(|name| format!(" in {name}"))
+        .unwrap_or_default();
+    let head = format!("{id}{}: {} {what}{place}", change.status, change.kind);
+    let mut out = format!("{}\n", paint(screen.color, BOLD, &head));
+    if change.id.is_none() {
+        for warning in &change.warnings {
+            out.push_str(&format!("warning: {warning}\n"));
+        }
+    }
+    let items: Vec<&PlanItem> = change.resources.iter().chain(&change.removals).collect();
+    if items.is_empty() {
+        out.push_str("nothing to do\n");
+        return out;
+    }
+    let rows = items.iter().map(|item| {
+        [
+            item.requirement.clone(),
+            item.action.to_string(),
+            item.phase.map(|phase| phase.to_string()).unwrap_or_default(),
+            item.resource.to_string(),
+            item.reason.clone(),
+        ]
+    });
+    out.push_str(&table(
+        screen,
+        ["REQUIREMENT", "ACTION", "PHASE", "RESOURCE", "REASON"],
+        rows.collect(),
+    ));
+    out
+}
+
+/// The same with the reasons written out.
+pub fn explanation(screen: &Screen, change: &Deployment) -> String {
+    let what = change.application.as_deref().unwrap_or("everything");
+    let place = change
+        .environment
+        .as_deref()
+        .map(|name| format!(" in {name}"))
+        .unwrap_or_default();
+    let mut out = format!("{}\n", paint(screen.color, BOLD, &format!("{what}{place}")));
+    for item in change.resources.iter().chain(&change.removals) {
+        let head = format!(
+            "{}: {} {} ({})",
+            item.requirement, item.action, item.name, item.resource
+        );
+        out.push_str(&format!("\n{}\n", paint(screen.color, BOLD, &head)));
+        for line in item
+            .reason
+            .split(['\n', ';'])
+            .map(single_line)
+            .filter(|line| !line.is_empty())
+        {
+            out.push_str(&format!("  {line}\n"));
+        }
+    }
+    for warning in &change.warnings {
+        out.push_str(&format!("\nwarning: {warning}\n"));
+    }
+    out
+}
+
+/// One change with its times.
+pub fn deployment_details(screen: &Screen, change: &Deployment) -> String {
+    let error = change.error.as_ref().map(|fault| single_line(&fault.message));
+    let mut out = fields(&[
+        ("Kind", text(change.kind)),
+        ("Commit", change.commit.clone()),
+        ("By", change.actor.clone()),
+        ("Created", change.created_at.map(|at| at.to_string())),
+        ("Started", change.started_at.map(|at| at.to_string())),
+        ("Completed", change.completed_at.map(|at| at.to_string())),
+        (
+            "Cancel asked",
+            change.cancel_requested_at.map(|at| at.to_string()),
+        ),
+        ("Waiting for", change.waiting_for.clone()),
+        ("Error", error),
+        ("Help", change.error.as_ref().and_then(|fault| fault.hint.clone())),
+    ]);
+    out.insert_str(0, &format!("{}\n\n", deployment(screen, change).trim_end()));
+    out
+}
+
+pub fn deployments(screen: &Screen, changes: &[Deployment]) -> String {
+    let rows = changes.iter().map(|change| {
+        [
+            change.id.map(|id| id.to_string()).unwrap_or_default(),
+            change.kind.to_string(),
+            change.status.clone(),
+            change.application.clone().unwrap_or_default(),
+            change.environment.clone().unwrap_or_default(),
+            change.actor.clone().unwrap_or_default(),
+            change.created_at.map(age).unwrap_or_default(),
+        ]
+    });
+    table(
+        screen,
+        ["ID", "KIND", "STATUS", "APP", "ENV", "BY", "AGE"],
+        rows.collect(),
+    )
+}
+
+pub fn resources(screen: &Screen, resources: &[Resource]) -> String {
+    let rows = resources.iter().map(|resource| {
+        let mut users: Vec<&str> = resource
+            .consumers
+            .iter()
+            .map(|user| user.application.as_str())
+            .collect();
+        users.sort_unstable();
+        users.dedup();
+        let shown = match users.len() {
+            0..=3 => users.join(","),
+            more => format!("{},… ({more})", users[..2].join(",")),
+        };
+        [
+            resource.name.clone(),
+            resource.kind.clone(),
+            resource.environment.clone(),
+            resource.phase.to_string(),
+            shown,
+            age(resource.created_at),
+            resource.id.to_string(),
+        ]
+    });
+    table(
+        screen,
+        ["NAME", "TYPE", "ENV", "PHASE", "USED BY", "AGE", "ID"],
+        rows.collect(),
+    )
+}
+
+pub fn resource(screen: &Screen, resource: &Resource) -> String {
+    let ids = |ids: &[conductor_domain::ids::ResourceId]| {
+        (!ids.is_empty()).then(|| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
+    };
+    let mut out = format!(
+        "{}\n",
+        paint(screen.color, BOLD, &format!("{} {}", resource.id, resource.name))
+    );
+    out.push_str(&fields(&[
+        ("Type", text(format!("{} ({})", resource.kind, resource.class))),
+        ("Environment", text(&resource.environment)),
+        (
+            "Phase",
+            text(format!(
+                "{} ({}/{})",
+                resource.phase, resource.state, resource.status
+            )),
+        ),
+        ("Message", resource.message.as_deref().map(single_line)),
+        (
+            "Error",
+            resource.error.as_ref().map(|fault| single_line(&fault.message)),
+        ),
+        (
+            "Help",
+            resource.error.as_ref().and_then(|fault| fault.hint.clone()),
+        ),
+        (
+            "Template",
+            text(format!("{}@{}", resource.template, resource.template_version)),
+        ),
+        (
+            "Sharing",
+            text(format!("{}, scope {}", resource.sharing, resource.scope)),
+        ),
+        ("External id", resource.external_id.clone()),
+        ("Protected", resource.protected.then(|| "yes".into())),
+        ("Depends on", ids(&resource.depends_on)),
+        ("Needed by", ids(&resource.dependents)),
+        (
+            "Created",
+            text(format!("{} by {}", resource.created_at, resource.created_by)),
+        ),
+        ("Updated", text(resource.updated_at)),
+    ]));
+    for (title, values) in [
+        ("Parameters", &resource.parameters),
+        ("Outputs", &resource.outputs),
+    ] {
+        if !values.is_empty() {
+            out.push_str(&format!("\n{title}:\n"));
+            for (name, value) in values {
+                out.push_str(&format!("  {name}: {}\n", plain(value)));
+            }
+        }
+    }
+    if !resource.consumers.is_empty() {
+        out.push_str(&format!("\n{}", consumers(screen, resource)));
+    }
+    out
+}
+
+pub fn consumers(screen: &Screen, resource: &Resource) -> String {
+    let rows = resource.consumers.iter().map(|user| {
+        [
+            user.application.clone(),
+            user.environment.clone(),
+            user.requirement.clone(),
+            user.state.clone(),
+            age(user.since),
+            user.deployment.to_string(),
+        ]
+    });
+    table(
+        screen,
+        ["APP", "ENV", "REQUIREMENT", "STATE", "SINCE", "DEPLOYMENT"],
+        rows.collect(),
+    )
+}
+
+pub fn operations(screen: &Screen, operations: &[Operation]) -> String {
+    let rows = operations.iter().map(|operation| {
+        let took = match (operation.started_at, operation.completed_at) {
+            (Some(start), Some(end)) => span(end.0 - start.0),
+            (Some(start), None) => age(start),
+            _ => String::new(),
+        };
+        let note = operation.error.as_ref().map(|fault| fault.message.clone());
+        [
+            operation.id.to_string(),
+            operation.kind.to_string(),
+            operation.resource_name.clone().unwrap_or_default(),
+            operation.status.to_string(),
+            operation.attempt.to_string(),
+            took,
+            note.or_else(|| operation.waiting_for.clone()).unwrap_or_default(),
+        ]
+    });
+    table(
+        screen,
+        ["ID", "KIND", "RESOURCE", "STATUS", "TRY", "TOOK", "NOTE"],
+        rows.collect(),
+    )
+}
+
+pub fn environments(screen: &Screen, items: &[Environment]) -> String {
+    let rows = items
+        .iter()
+        .map(|item| [item.name.clone(), item.kind.clone(), age(item.created_at)]);
+    table(screen, ["NAME", "TYPE", "AGE"], rows.collect())
+}
+
+pub fn applications(screen: &Screen, items: &[Application]) -> String {
+    let rows = items.iter().map(|item| {
+        [
+            item.name.clone(),
+            item.repository.clone().unwrap_or_default(),
+            age(item.created_at),
+        ]
+    });
+    table(screen, ["NAME", "REPOSITORY", "AGE"], rows.collect())
+}
+
+pub fn templates(screen: &Screen, items: &[Template]) -> String {
+    let rows = items.iter().map(|item| {
+        [
+            item.name.clone(),
+            item.version.clone(),
+            item.kind.clone(),
+            item.class.clone(),
+            item.manager.clone(),
+            item.state.clone(),
+            age(item.created_at),
+        ]
+    });
+    table(
+        screen,
+        ["NAME", "VERSION", "TYPE", "CLASS", "MANAGER", "STATE", "AGE"],
+        rows.collect(),
+    )
+}
+
+pub fn rules(screen: &Screen, items: &[Rule]) -> String {
+    let rows = items.iter().map(|item| {
+        [
+            item.name.clone(),
+            item.template.clone(),
+            item.criteria.to_string(),
+            item.weight.to_string(),
+        ]
+    });
+    table(screen, ["NAME", "TEMPLATE", "MATCH", "WEIGHT"], rows.collect())
+}
+
+pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
+    let rows = items.iter().map(|item| {
+        [
+            item.name.clone(),
+            item.state.clone(),
+            item.managers.join(","),
+            age(item.seen_at),
+            item.id.to_string(),
+        ]
+    });
+    table(
+        screen,
+        ["NAME", "STATE", "MANAGERS", "SEEN", "ID"],
+        rows.collect(),
+    )
+}
+
+pub fn events(screen: &Screen, items: &[Event]) -> String {
+    let rows = items.iter().map(|item| {
+        let about = item
+            .resource
+            .map(|id| id.to_string())
+            .or_else(|| item.operation.map(|id| id.to_string()))
+            .or_else(|| item.deployment.map(|id| id.to_string()));
+        [
+            item.at.to_string(),
+            item.kind.clone(),
+            item.actor.clone(),
+            about.unwrap_or_default(),
+        ]
+    });
+    table(screen, ["AT", "KIND", "BY", "ABOUT"], rows.collect())
+}
+
+pub fn tokens(screen: &Screen, items: &[Token]) -> String {
+    let rows = items.iter().map(|item| {
+        let state = if item.revoked { "revoked" } else { "active" };
+        [
+            item.id.to_string(),
+            item.name.clone(),
+            item.role.clone(),
+            state.into(),
+            age(item.created_at),
+        ]
+    });
+    table(screen, ["ID", "NAME", "ROLE", "STATE", "AGE"], rows.collect())
+}
+
+pub fn outputs(screen: &Screen, outputs: &OutputsByRequirement) -> String {
+    let rows = outputs.iter().flat_map(|(requirement, values)| {
+        values.iter().map(move |(name, value)| {
+            let value = if value.is_null() {
+                "(sensitive: --reveal shows it)".into()
+            } else {
+                plain(value)
+            };
+            [requirement.clone(), name.clone(), value]
+        })
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        "no outputs\n".into()
+    } else {
+        table(screen, ["REQUIREMENT", "OUTPUT", "VALUE"], rows)
+    }
+}
+
+/// How many of each phase, as one line.
+pub fn phases(counts: &BTreeMap<String, usize>) -> String {
+    let parts: Vec<String> = counts
+        .iter()
+        .map(|(phase, number)| format!("{number} {phase}"))
+        .collect();
+    if parts.is_empty() {
+        "none".into()
+    } else {
+        parts.join(", ")
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

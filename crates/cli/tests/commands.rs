@@ -1,0 +1,138 @@
+//! The binary as scripts see it: exit codes, streams, and no panic whatever it is given.
+
+use std::{
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+const SCORE: &str =
+    "apiVersion: score.dev/v1b1\nmetadata:\n  name: web\ncontainers:\n  main:\n    image: busybox\n";
+
+fn conductor(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
+    command
+        .args(args)
+        .current_dir(folder)
+        .env_clear()
+        .stdin(Stdio::null());
+    command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}
+
+fn run(folder: &Path, args: &[&str]) -> (i32, String, String) {
+    told(conductor(folder, args).output().unwrap())
+}
+
+fn told(output: Output) -> (i32, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let stderr = text(&output.stderr);
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    (output.status.code().unwrap_or(-1), text(&output.stdout), stderr)
+}
+
+#[test]
+fn wrong_usage_is_exit_two() {
+    let folder = tempfile::tempdir().unwrap();
+    for args in [
+        &["deploy", "--no-such-flag"][..],
+        &["deploy"],
+        &["nonsense"],
+        &[],
+        &["logs", "dep_x", "--level", "loud"],
+        &["destroy", "--env", "dev"],
+        &["worker"],
+    ] {
+        let (code, _, stderr) = run(folder.path(), args);
+        assert_eq!(code, 2, "{args:?}: {stderr}");
+    }
+    std::fs::write(folder.path().join("conductor.toml"), "lisen = 'x'\n").unwrap();
+    let (code, _, stderr) = run(folder.path(), &["status"]);
+    assert_eq!(code, 2);
+    assert!(stderr.contains("did you mean `listen`?"), "{stderr}");
+}
+
+#[test]
+fn validate_judges_each_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("good.yaml"), SCORE).unwrap();
+    std::fs::write(folder.path().join("bad.yaml"), format!("{SCORE}kind: Workload\n")).unwrap();
+    assert_eq!(
+        run(folder.path(), &["validate", "good.yaml"]),
+        (0, "good.yaml: valid\n".into(), String::new())
+    );
+    let (code, stdout, _) = run(
+        folder.path(),
+        &["validate", "good.yaml", "bad.yaml", "nowhere.yaml", "-o", "json"],
+    );
+    assert_eq!(code, 1);
+    let verdicts: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let valid: Vec<bool> = verdicts
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|verdict| verdict["valid"].as_bool().unwrap())
+        .collect();
+    assert_eq!(valid, [true, false, false]);
+    assert_eq!(verdicts[1]["findings"][0]["line"], 7);
+    let (_, stdout, _) = run(folder.path(), &["validate", "bad.yaml"]);
+    assert!(stdout.starts_with("bad.yaml:7:1: "), "{stdout}");
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_sent() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(
+        folder.path().join("score.yaml"),
+        format!("{SCORE}    env: {{}}\n"),
+    )
+    .unwrap();
+    let (code, stdout, stderr) = run(folder.path(), &["deploy", "--env", "dev"]);
+    assert_eq!((code, stdout.as_str()), (1, ""));
+    assert!(
+        stderr.contains("score.yaml:7:5") && stderr.contains("nothing was sent"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(folder.path(), &["deploy", "-f", "nowhere.yaml", "--env", "dev"]);
+    assert_eq!(code, 1);
+    assert!(stderr.contains("nowhere.yaml"), "{stderr}");
+    std::fs::write(folder.path().join("t.yaml"), "kind: Templat\nname: x\n").unwrap();
+    let (code, _, stderr) = run(folder.path(), &["apply", "-f", "t.yaml"]);
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("t.yaml:1:7") && stderr.contains("did you mean `Template`?"),
+        "{stderr}"
+    );
+    assert!(!folder.path().join(".conductor").exists());
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_exit_three() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, _, stderr) = told(
+        conductor(folder.path(), &["status"])
+            .env("CONDUCTOR_URL", "http://127.0.0.1:9")
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, 3, "{stderr}");
+    let (code, _, stderr) = told(
+        conductor(folder.path(), &["status"])
+            .env("CONDUCTOR_DATABASE_URL", "postgres://x@127.0.0.1:9/x")
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(code, 3, "{stderr}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut child = conductor(folder.path(), &["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let (code, _, stderr) = told(child.wait_with_output().unwrap());
+    assert_eq!((code, stderr.as_str()), (0, ""));
+}

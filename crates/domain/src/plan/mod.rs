@@ -1,0 +1,152 @@
+//! Planning: what shall be done and why, decided completely before anything is done.
+//!
+//! `resolve` turns an intent into a [`Goal`] (what is wanted, what is left); `diff` compares it with the
+//! [`Snapshot`] and is the only code that says create, update, replace, destroy, wait or no. Both are pure and
+//! bounded: where the snapshot does not suffice they say what they need, and are called again with it.
+
+mod diff;
+mod order;
+mod resolve;
+mod snapshot;
+mod symbols;
+
+use conductor_score::Position;
+use serde::{Deserialize, Serialize};
+
+pub use diff::diff;
+pub use order::{Cycle, dependency_order};
+pub use resolve::{Ask, Goal, Intent, Wanted, WantedDependency, resolve};
+pub use snapshot::{
+    ApplicationView, ConsumerView, EnvironmentView, Key, KeyTag, OpenOperation, ResourceView, Snapshot,
+};
+
+use crate::{
+    expr::Params,
+    ids::{Ids, OperationId, ResourceId, TemplateVersionId},
+    lifecycle::{Action, ErrorCode, KeptBy, OperationKind, State, Status},
+};
+
+/// One thing wrong with an intent, where, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub path: String,
+    pub message: String,
+    pub suggestion: Option<String>,
+    pub at: Option<Position>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The snapshot lacks these; load them and plan again.
+    #[error("more has to be looked up")]
+    Need(Vec<Want>),
+    #[error("{}", problems.first().map(|p| p.message.as_str()).unwrap_or("refused"))]
+    Refused { code: ErrorCode, problems: Vec<Problem> },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Want {
+    Key(Key),
+    Resource(ResourceId),
+    External(String),
+}
+
+/// What the plan says of one requirement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    pub requirement: String,
+    pub resource: ResourceId,
+    pub name: String,
+    pub action: Action,
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Until {
+    Ready,
+    Gone,
+}
+
+/// Something another change is making, or taking away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wait {
+    pub resource: ResourceId,
+    pub generation: i64,
+    pub until: Until,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedOperation {
+    pub id: OperationId,
+    /// `None`: a point where things meet, with nothing of its own.
+    pub resource: Option<ResourceId>,
+    pub kind: OperationKind,
+    pub generation: i64,
+    /// Done without a worker when its inputs turn out unchanged.
+    pub conditional: bool,
+    /// `None`: nothing to run, done as soon as everything before it is.
+    pub manager: Option<String>,
+    pub after: Vec<OperationId>,
+    pub waits: Vec<Wait>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewResource {
+    pub id: ResourceId,
+    pub key: Key,
+    pub name: String,
+    pub slug: String,
+    pub version: TemplateVersionId,
+    pub params: Params,
+    pub kept_by: KeptBy,
+    pub workload: bool,
+    pub replaces: Option<ResourceId>,
+}
+
+/// A dependency as it is recorded. The requirement is the name under which outputs are handed over.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordedDependency {
+    pub on: ResourceId,
+    pub requirement: String,
+    pub kind: conductor_score::DependencyKind,
+    pub relationship: conductor_score::Relationship,
+}
+
+/// What storing the plan does to the record, in order. Each names the state it leaves.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Create(Box<NewResource>),
+    /// A new desired state: the generation rises.
+    Specify {
+        resource: ResourceId,
+        from: (State, Status),
+        to: (State, Status),
+        version: TemplateVersionId,
+        params: Params,
+        generation: i64,
+    },
+    /// Marked for removal.
+    Doom { resource: ResourceId, from: (State, Status) },
+    /// Waiting for destruction, wanted again: its destruction is called off.
+    Revive { resource: ResourceId, operation: Option<OperationId> },
+    Replaced { old: ResourceId, by: ResourceId },
+    Depend { resource: ResourceId, on: Vec<RecordedDependency> },
+    Join { resource: ResourceId, requirement: String, params: Params },
+    Leave { resource: ResourceId, requirement: String },
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub items: Vec<Item>,
+    pub removals: Vec<Item>,
+    pub operations: Vec<PlannedOperation>,
+    pub effects: Vec<Effect>,
+    /// Worth telling, but nothing to refuse (a deprecated template).
+    pub warnings: Vec<String>,
+}
+
+/// Plans an intent on a snapshot.
+pub fn plan(intent: &Intent<'_>, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, PlanError> {
+    diff(&resolve(intent, snapshot)?, snapshot, ids)
+}

@@ -1,0 +1,491 @@
+//! The catalogue: environments, applications, templates, rules. Applying the same document twice changes nothing.
+
+use std::collections::BTreeMap;
+
+use conductor_api::types::{Applied, ApplyRequest, ProblemItem};
+use conductor_domain::{
+    catalogue::Criteria,
+    ids::{
+        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, RuleId, TemplateId, TemplateVersionId,
+    },
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
+    nearest,
+    schema::Schema,
+    work::Description,
+};
+use conductor_store::{
+    Error, Result, Tx,
+    catalogue::VersionRow,
+    changes::NewChange,
+    operations::{NewOperation, OperationRow},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    Context, Engine,
+    planning::{load_rules, needs},
+    progress::Progress,
+    refusal::{not_found, refuse, refuse_all},
+};
+
+const KINDS: [&str; 5] = ["Organisation", "Environment", "Application", "Template", "Rule"];
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+struct EnvironmentDocument {
+    kind: String,
+    name: String,
+    #[serde(rename = "type", default = "development")]
+    environment_type: String,
+    description: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+fn development() -> String {
+    "development".into()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+struct ApplicationDocument {
+    kind: String,
+    name: String,
+    description: Option<String>,
+    repository: Option<String>,
+    path: Option<String>,
+    branches: Option<BTreeMap<String, String>>,
+    owners: Option<Vec<String>>,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+struct TemplateDocument {
+    kind: String,
+    name: String,
+    #[serde(rename = "type")]
+    template_type: String,
+    #[serde(default = "default_class")]
+    class: String,
+    version: Option<String>,
+    #[serde(default = "active")]
+    state: String,
+    manager: String,
+    #[serde(default)]
+    config: Map<String, Value>,
+    parameters: Option<Value>,
+    outputs: Option<BTreeMap<String, bool>>,
+    replace: Option<String>,
+    description: Option<String>,
+}
+
+fn default_class() -> String {
+    "default".into()
+}
+
+fn active() -> String {
+    "active".into()
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+struct RuleDocument {
+    kind: String,
+    name: String,
+    template: String,
+    #[serde(rename = "match")]
+    criteria: Criteria,
+    description: Option<String>,
+}
+
+fn invalid(path: &str, message: String, suggestion: Option<String>) -> conductor_store::Error {
+    let item = ProblemItem { path: path.into(), message: message.clone(), suggestion, ..ProblemItem::default() };
+    refuse_all(ErrorCode::Invalid, format!("{path}: {message}"), &[item])
+}
+
+fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result<T> {
+    serde_json::from_value(document.clone()).map_err(|error| {
+        let text = error.to_string();
+        let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+        let suggestion = match (text.starts_with("unknown field"), quoted.split_first()) {
+            (true, Some((unknown, known))) => nearest(unknown, known.iter().copied()).map(|close| format!("did you mean `{close}`?")),
+            _ => None,
+        };
+        invalid(&format!("{kind} {name}"), text, suggestion)
+    })
+}
+
+fn check_name(kind: &str, name: &str) -> Result<()> {
+    let fits = !name.is_empty()
+        && name.len() <= 63
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if fits {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(80).collect();
+    Err(invalid(kind, format!("`{shown}` is no name: use 1 to 63 of a-z, 0-9 and -"), None))
+}
+
+impl Engine {
+    /// Applies one catalogue document.
+    pub async fn apply(&self, request: ApplyRequest, actor: &str) -> Result<Applied> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        let dry_run = request.dry_run;
+        let outcome = self.db.write(move |tx| {
+            let now = context.now();
+            let document = &request.document;
+            let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
+            let name = document.get("name").and_then(Value::as_str).unwrap_or_default();
+            if !KINDS.contains(&kind) {
+                let close = nearest(kind, KINDS).map(|close| format!("did you mean `{close}`?"));
+                let suggestion = close.unwrap_or_else(|| format!("the kinds are {}", KINDS.join(", ")));
+                return Err(invalid("kind", format!("there is no kind `{kind}`"), Some(suggestion)));
+            }
+            check_name(kind, name)?;
+            let applied = match kind {
+                "Environment" => apply_environment(tx, &context, document, now),
+                "Application" => apply_application(tx, &context, document, now),
+                "Rule" => apply_rule(tx, &context, document, now),
+                "Template" => apply_template(tx, &context, document, request.content.as_deref(), request.dry_run, &actor, now),
+                _ => apply_organisation(&context, name),
+            }?;
+            if applied.action != "unchanged" && !request.dry_run {
+                let told = json!({ "kind": kind, "name": name, "action": applied.action });
+                Progress::new(tx, &context, now).event("catalogue.applied", &actor, None, None, None, told)?;
+            }
+            // A dry run is a real one that is not kept.
+            if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
+        });
+        match outcome.await {
+            Err(Error::Refused { code: ErrorCode::Cancelled, message, .. }) if dry_run => {
+                serde_json::from_str(&message).map_err(|error| Error::Corrupt(error.to_string()))
+            }
+            other => other,
+        }
+    }
+
+    pub async fn delete_rule(&self, name: &str, actor: &str) -> Result<()> {
+        let (context, name, actor) = (self.context.clone(), name.to_owned(), actor.to_owned());
+        self.db
+            .write(move |tx| {
+                if !tx.delete_rule(context.organisation, &name)? {
+                    let known: Vec<String> = tx.rules(context.organisation)?.into_iter().map(|rule| rule.name).collect();
+                    return Err(not_found("rule", &name, &known));
+                }
+                let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
+                Progress::new(tx, &context, context.now()).event("catalogue.applied", &actor, None, None, None, told)
+            })
+            .await
+    }
+
+    /// Keeps packed files by their digest.
+    pub async fn keep_blob(&self, digest: &str, body: Vec<u8>) -> Result<()> {
+        let (context, digest) = (self.context.clone(), digest.to_owned());
+        self.db.write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now())).await
+    }
+}
+
+fn applied(kind: &str, name: &str, action: &str) -> Applied {
+    Applied { kind: kind.into(), name: name.into(), version: None, action: action.into(), change: None }
+}
+
+fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
+    if name == context.organisation_name {
+        return Ok(applied("Organisation", name, "unchanged"));
+    }
+    Err(refuse(ErrorCode::Invalid, format!("this installation has one organisation, `{}`", context.organisation_name)))
+}
+
+fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
+    let name = document["name"].as_str().unwrap_or_default();
+    let read: EnvironmentDocument = read("Environment", name, document)?;
+    let before = tx.environment_by_name(context.organisation, name)?;
+    let action = match &before {
+        Some(before) if before.document == *document => return Ok(applied("Environment", name, "unchanged")),
+        Some(_) => "updated",
+        None => "created",
+    };
+    let (id, domain) = match &before {
+        Some(before) => (before.id, before.domain),
+        None => (EnvironmentId(context.ids.next()), DomainId(context.ids.next())),
+    };
+    tx.upsert_environment(context.organisation, id, domain, name, &read.environment_type, document, now)?;
+    Ok(applied("Environment", name, action))
+}
+
+fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
+    let name = document["name"].as_str().unwrap_or_default();
+    let read: ApplicationDocument = read("Application", name, document)?;
+    for environment in read.branches.iter().flat_map(|branches| branches.values()) {
+        if tx.environment_by_name(context.organisation, environment)?.is_none() {
+            let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
+            return Err(not_found("environment", environment, &known));
+        }
+    }
+    let before = tx.application_by_name(context.organisation, name)?;
+    let action = match &before {
+        Some(before) if before.document == *document => return Ok(applied("Application", name, "unchanged")),
+        Some(_) => "updated",
+        None => "created",
+    };
+    let id = before.map_or_else(|| ApplicationId(context.ids.next()), |before| before.id);
+    tx.upsert_application(context.organisation, id, name, document, now)?;
+    Ok(applied("Application", name, action))
+}
+
+fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
+    let name = document["name"].as_str().unwrap_or_default();
+    let rule: RuleDocument = read("Rule", name, document)?;
+    let (template, version) = match rule.template.split_once('@') {
+        Some((template, version)) => (template, Some(version)),
+        None => (rule.template.as_str(), None),
+    };
+    let versions = tx.versions_by_name(context.organisation, template)?;
+    let Some(first) = versions.first() else {
+        let known: Vec<String> = tx.versions(context.organisation)?.into_iter().map(|row| row.name).collect();
+        return Err(not_found("template", template, &known));
+    };
+    if first.kind != rule.criteria.kind {
+        let message = format!("template `{template}` makes type `{}`, the rule is for `{}`", first.kind, rule.criteria.kind);
+        return Err(invalid(&format!("Rule {name}"), message, None));
+    }
+    if let Some(version) = version
+        && !versions.iter().any(|row| row.version == version)
+    {
+        let known: Vec<String> = versions.iter().map(|row| row.version.clone()).collect();
+        return Err(not_found("version", &format!("{template}@{version}"), &known));
+    }
+    for other in load_rules(tx, context)?.iter().filter(|other| other.name != name) {
+        if other.criteria.ties_with(&rule.criteria) {
+            let message = format!("rules `{name}` and `{}` could both serve one requirement, and neither is stronger", other.name);
+            let suggestion = "narrow one of them, or take one away".to_owned();
+            let item = ProblemItem { path: format!("Rule {name}"), message: message.clone(), suggestion: Some(suggestion), ..ProblemItem::default() };
+            return Err(refuse_all(ErrorCode::Conflict, message, &[item]));
+        }
+    }
+    let before = tx.rules(context.organisation)?.into_iter().find(|row| row.name == name);
+    let action = match &before {
+        Some(before) if before.document == *document => return Ok(applied("Rule", name, "unchanged")),
+        Some(_) => "updated",
+        None => "created",
+    };
+    let id = before.map_or_else(|| RuleId(context.ids.next()), |before| before.id);
+    tx.upsert_rule(context.organisation, id, name, document, now)?;
+    Ok(applied("Rule", name, action))
+}
+
+/// What a version is: its document without name, version and state, and its files.
+fn content_digest(document: &Value, content: Option<&str>) -> String {
+    let mut essence = document.clone();
+    if let Some(entries) = essence.as_object_mut() {
+        for word in ["version", "state", "description", "kind"] {
+            entries.remove(word);
+        }
+    }
+    let mut hash = Sha256::new();
+    hash.update(essence.to_string());
+    hash.update([0]);
+    hash.update(content.unwrap_or_default());
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn fetched_by_worker(template: &TemplateDocument) -> bool {
+    template.config.get("source").and_then(Value::as_str).is_some_and(|source| source.starts_with("git::"))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the parts of one request")]
+fn apply_template(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    document: &Value,
+    content: Option<&str>,
+    dry_run: bool,
+    actor: &str,
+    now: i64,
+) -> Result<Applied> {
+    let name = document["name"].as_str().unwrap_or_default();
+    let template: TemplateDocument = read("Template", name, document)?;
+    let at = format!("Template {name}");
+    if !["preview", "active", "deprecated", "disabled"].contains(&template.state.as_str()) {
+        let suggestion = Some("it is one of preview, active, deprecated, disabled".to_owned());
+        return Err(invalid(&format!("{at}.state"), format!("there is no state `{}`", template.state), suggestion));
+    }
+    if let Some(parameters) = &template.parameters {
+        Schema::compile(parameters.clone())
+            .map_err(|error| invalid(&format!("{at}.parameters"), format!("this is no JSON Schema: {error}"), None))?;
+    }
+    if let Some((_, kind, class)) = tx.template_by_name(context.organisation, name)?
+        && (kind != template.template_type || class != template.class)
+    {
+        let message = format!("template `{name}` makes type `{kind}` of class `{class}`; that cannot change");
+        return Err(invalid(&at, message, Some("use another name".into())));
+    }
+    if let Some(content) = content
+        && !dry_run
+        && tx.blob(context.organisation, content)?.is_none()
+    {
+        return Err(invalid(&at, "its files were not sent".into(), Some(format!("PUT /api/v1/blobs/{content} first"))));
+    }
+    let digest = content_digest(document, content);
+    let versions = tx.versions_by_name(context.organisation, name)?;
+    let version = match &template.version {
+        Some(version) => version
+            .parse::<semver::Version>()
+            .map_err(|error| invalid(&format!("{at}.version"), format!("`{version}` is no version: {error}"), Some("like 1.0.0".into())))?,
+        None => match newest(&versions) {
+            Some(last) if last.digest == digest => last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?,
+            Some(last) => {
+                let last: semver::Version = last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?;
+                semver::Version::new(last.major, last.minor, last.patch + 1)
+            }
+            None => semver::Version::new(1, 0, 0),
+        },
+    };
+    if let Some(same) = versions.iter().find(|row| row.version == version.to_string()) {
+        if same.digest != digest && !fetched_by_worker(&template) {
+            let message = format!("{name}@{version} is applied already, with other content");
+            let suggestion = "a version never changes: give the new content a new version, or leave the version out";
+            return Err(invalid(&at, message, Some(suggestion.into())));
+        }
+        if same.digest == digest {
+            let action = if same.state == template.state { "unchanged" } else { "updated" };
+            if action == "updated" && !dry_run {
+                tx.set_version_state(same.id, &template.state)?;
+            }
+            return Ok(Applied { version: Some(version.to_string()), ..applied("Template", name, action) });
+        }
+    }
+    let told = Applied { version: Some(version.to_string()), ..applied("Template", name, "created") };
+    if dry_run {
+        return Ok(told);
+    }
+    let payload = json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
+    let change = start_describe(tx, context, &template.manager, payload, actor, now)?;
+    Ok(Applied { change: Some(change), ..told })
+}
+
+fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {
+    versions.iter().max_by_key(|row| row.version.parse::<semver::Version>().ok())
+}
+
+/// A worker reads the template: fetches its files, its variables, its outputs.
+fn start_describe(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    manager: &str,
+    payload: Value,
+    actor: &str,
+    now: i64,
+) -> Result<ChangeId> {
+    let id = ChangeId(context.ids.next());
+    tx.insert_change(&NewChange {
+        id,
+        organisation: context.organisation,
+        kind: ChangeKind::Template,
+        environment: None,
+        application: None,
+        status: ChangeStatus::Pending,
+        slot: None,
+        parent: None,
+        owner: context.owner,
+        actor: actor.to_owned(),
+        commit: None,
+        request: json!({}),
+        timeout_at: None,
+        now,
+    })?;
+    let plan = json!({ "items": [], "removals": [], "warnings": [] });
+    tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
+    let queue = tx.queue(&needs(manager))?;
+    tx.insert_operation(&NewOperation {
+        id: OperationId(context.ids.next()),
+        organisation: context.organisation,
+        change: id,
+        plan_number: 1,
+        resource: None,
+        kind: OperationKind::Describe,
+        generation: 0,
+        conditional: false,
+        queue: Some(queue),
+        open_predecessors: 0,
+        retries: 2,
+        payload: Some(payload),
+        now,
+    })?;
+    Ok(id)
+}
+
+/// The template has been read: the version is there.
+pub(crate) fn finish_describe(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    description: &Description,
+    fetched: Option<&str>,
+    now: i64,
+) -> Result<()> {
+    let payload = row.payload.as_ref().ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
+    let document = &payload["document"];
+    let name = document["name"].as_str().unwrap_or_default();
+    let template: TemplateDocument = read("Template", name, document)?;
+    let content = fetched.map(str::to_owned).or_else(|| payload["content"].as_str().map(str::to_owned));
+    let digest = match fetched {
+        Some(fetched) => content_digest(document, Some(fetched)),
+        None => payload["digest"].as_str().unwrap_or_default().to_owned(),
+    };
+    let version = payload["version"].as_str().unwrap_or_default().to_owned();
+    let template_id = match tx.template_by_name(context.organisation, name)? {
+        Some((id, ..)) => id,
+        None => {
+            let id = TemplateId(context.ids.next());
+            tx.insert_template(context.organisation, id, name, &template.template_type, &template.class, now)?;
+            id
+        }
+    };
+    if let Some(same) = tx.versions_by_name(context.organisation, name)?.iter().find(|row| row.version == version) {
+        if same.digest == digest {
+            return Ok(());
+        }
+        let message = format!("{name}@{version} is applied already, with other content; give the new content a new version");
+        return Err(refuse(ErrorCode::Conflict, message));
+    }
+    if let Some(parameters) = &description.parameters {
+        Schema::compile(parameters.clone())
+            .map_err(|error| invalid(&format!("Template {name}.parameters"), format!("this is no JSON Schema: {error}"), None))?;
+    }
+    let stored = json!({
+        "config": template.config,
+        "parameters": description.parameters.clone().or(template.parameters),
+        "outputs": template.outputs.or_else(|| description.outputs.clone()),
+        "canObserve": description.can_observe,
+        "canPlan": description.can_plan,
+        "replace": template.replace,
+        "description": template.description,
+    });
+    tx.insert_version(
+        context.organisation,
+        &VersionRow {
+            id: TemplateVersionId(context.ids.next()),
+            template: template_id,
+            name: name.to_owned(),
+            kind: template.template_type,
+            class: template.class,
+            version,
+            state: template.state,
+            manager: template.manager,
+            document: stored,
+            content,
+            digest,
+            built_in: false,
+            created_at: now,
+        },
+    )
+}

@@ -1,0 +1,505 @@
+//! Use cases on changes: deploy, destroy, plan, promote, cancel, retry.
+
+use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem};
+use conductor_domain::{
+    ids::{ApplicationId, ChangeId},
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus},
+    plan::{Effect, Intent, Plan},
+    score::{self, Manifest},
+};
+use conductor_store::{
+    Result, Tx,
+    catalogue::{ApplicationRow, EnvironmentRow},
+    changes::{ChangeRow, NewChange, Slot},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::{
+    Context, Engine,
+    planning::{Place, Storing, plan_document, plan_now, wide_domains},
+    progress::Progress,
+    refusal::{not_found, refuse, refuse_all},
+    views,
+};
+
+const DEFAULT_TIMEOUT_SECONDS: u64 = 3600;
+
+/// What was asked for, kept sealed with the change so that it can be planned again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct Asked {
+    pub manifest: Option<String>,
+    pub image: Option<String>,
+    pub strict: bool,
+    pub timeout_seconds: Option<u64>,
+}
+
+/// Reads a Score file, or tells everything that is wrong with it.
+pub(crate) fn parse_manifest(text: &str, strict: bool) -> Result<Manifest> {
+    score::parse(text, &score::Options { strict }).map_err(|findings| {
+        let items: Vec<ProblemItem> = findings
+            .iter()
+            .map(|finding| ProblemItem {
+                path: finding.path.clone(),
+                message: finding.message.clone(),
+                suggestion: finding.suggestion.clone(),
+                line: Some(finding.line),
+                column: Some(finding.column),
+            })
+            .collect();
+        let first = items.first().map_or("", |item| item.message.as_str());
+        let line = items.first().and_then(|item| item.line).unwrap_or(1);
+        refuse_all(ErrorCode::Invalid, format!("the Score file is not valid: line {line}: {first}"), &items)
+    })
+}
+
+fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<EnvironmentRow> {
+    if let Some(row) = tx.environment_by_name(context.organisation, name)? {
+        return Ok(row);
+    }
+    let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
+    Err(not_found("environment", name, &known))
+}
+
+fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
+    if let Some(row) = tx.application_by_name(context.organisation, name)? {
+        return Ok(row);
+    }
+    let known: Vec<String> = tx.applications(context.organisation)?.into_iter().map(|row| row.name).collect();
+    Err(not_found("application", name, &known))
+}
+
+fn check_application_name(name: &str) -> Result<()> {
+    let fits = (2..=63).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !name.starts_with('-')
+        && !name.ends_with('-');
+    if fits {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(80).collect();
+    Err(refuse(ErrorCode::Invalid, format!("`{shown}` is no application name: use 2 to 63 of a-z, 0-9 and -")))
+}
+
+impl Engine {
+    /// Accepts a deployment: parsed before any lock, planned and stored in one transaction.
+    pub async fn deploy(&self, request: DeploymentRequest, actor: &str, key: Option<&str>) -> Result<Deployment> {
+        let manifest = parse_manifest(&request.manifest, request.strict_score)?;
+        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
+        check_application_name(&name)?;
+        let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
+        let body = serde_json::to_vec(&request).unwrap_or_default();
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let environment = environment(tx, &context, &request.environment)?;
+                let mut domains = wide_domains(&context, &manifest);
+                if domains.is_empty() {
+                    tx.lock_domain(environment.domain)?;
+                } else {
+                    domains.push(environment.domain);
+                    tx.lock_domains(&domains)?;
+                }
+                let hashes = match &key {
+                    Some(key) => Some((tx.sealer().digest(key.as_bytes())?, tx.sealer().digest(&body)?)),
+                    None => None,
+                };
+                if let Some((key, body)) = &hashes
+                    && let Some((change, before)) = tx.idempotent_change(context.organisation, key)?
+                {
+                    if before != *body {
+                        return Err(refuse(ErrorCode::Conflict, "this Idempotency-Key was used for another request"));
+                    }
+                    return views::deployment(tx, &context, change);
+                }
+                let application = match tx.application_by_name(context.organisation, &name)? {
+                    Some(row) => row,
+                    None => {
+                        let id = ApplicationId(context.ids.next());
+                        tx.upsert_application(context.organisation, id, &name, &json!({}), now)?;
+                        ApplicationRow { id, name: name.clone(), document: json!({}), created_at: now }
+                    }
+                };
+                let place = Place { environment, application };
+                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
+                let asked = Asked {
+                    manifest: Some(request.manifest.clone()),
+                    image: request.image.clone(),
+                    strict: request.strict_score,
+                    timeout_seconds: request.timeout_seconds,
+                };
+                let commit = request.commit.clone();
+                let id = accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
+                if let Some((key, body)) = &hashes {
+                    tx.keep_idempotency(context.organisation, key, body, id, now)?;
+                }
+                views::deployment(tx, &context, id)
+            })
+            .await
+    }
+
+    /// What a deployment would do; changes nothing.
+    pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
+        let manifest = parse_manifest(&request.manifest, request.strict_score)?;
+        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
+        check_application_name(&name)?;
+        let context = self.context.clone();
+        self.db
+            .read(move |tx| {
+                let environment = environment(tx, &context, &request.environment)?;
+                let place = Place { application: application_or_new(tx, &context, &name)?, environment };
+                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
+                let (plan, snapshot) = plan_now(tx, &context, &place, &intent)?;
+                Ok(planned(&plan, &snapshot, ChangeKind::Deploy, &place))
+            })
+            .await
+    }
+
+    /// An application leaves an environment; with `dry_run` only says what would go.
+    pub async fn destroy(&self, request: DestroyRequest, actor: &str) -> Result<Deployment> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        let Some(name) = request.application.clone() else {
+            return Err(refuse(ErrorCode::Invalid, "say which application: --app APP (whole environments come later)"));
+        };
+        let look = {
+            let (context, name, environment_name) = (context.clone(), name.clone(), request.environment.clone());
+            move |tx: &mut Tx<'_>| {
+                let environment = environment(tx, &context, &environment_name)?;
+                Ok::<Place, conductor_store::Error>(Place { application: known_application(tx, &context, &name)?, environment })
+            }
+        };
+        if request.dry_run {
+            return self
+                .db
+                .read(move |tx| {
+                    let place = look(tx)?;
+                    let (plan, snapshot) = plan_now(tx, &context, &place, &Intent::Destroy)?;
+                    Ok(planned(&plan, &snapshot, ChangeKind::Destroy, &place))
+                })
+                .await;
+        }
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let place = look(tx)?;
+                lock_for(tx, &place)?;
+                let asked = Asked::default();
+                let id = accept(tx, &context, &place, &Intent::Destroy, ChangeKind::Destroy, asked, None, &actor, now)?;
+                views::deployment(tx, &context, id)
+            })
+            .await
+    }
+
+    /// Plans the waiting changes whose turn has come. Idempotent; called after every end and by the sweep.
+    pub async fn promote_waiting(&self) -> Result<()> {
+        let waiting = self.db.read(|tx| tx.promotable_changes()).await?;
+        for id in waiting {
+            self.plan_change(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Plans a stored change, again or for the first time.
+    pub async fn plan_change(&self, id: ChangeId) -> Result<()> {
+        let context = self.context.clone();
+        let planned = {
+            let context = context.clone();
+            self.db.write(move |tx| replan(tx, &context, id)).await
+        };
+        match planned {
+            Err(conductor_store::Error::Refused { code, message, .. }) => {
+                // It was good when it was accepted; the world moved. It ends, and says why.
+                self.db
+                    .write(move |tx| {
+                        let Some(change) = tx.lock_change(id)? else { return Ok(()) };
+                        if change.status != ChangeStatus::Pending {
+                            return Ok(());
+                        }
+                        let fault = serde_json::to_value(Fault::new(code, message.clone())).unwrap_or_default();
+                        tx.end_change(id, change.status, ChangeStatus::Failed, Some(&fault), context.now())
+                    })
+                    .await
+            }
+            other => other,
+        }
+    }
+
+    /// Asks a change to stop: what has not started does not, what runs is told to end.
+    pub async fn cancel(&self, id: ChangeId, rollback: bool, actor: &str) -> Result<Deployment> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        let view = self
+            .db
+            .write(move |tx| {
+                let now = context.now();
+                stop_change(tx, &context, id, rollback, &actor, None, now)?;
+                views::deployment(tx, &context, id)
+            })
+            .await?;
+        self.promote_waiting().await?;
+        Ok(view)
+    }
+
+    /// Plans a failed or cancelled change again.
+    pub async fn retry(&self, id: ChangeId, actor: &str) -> Result<Deployment> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let change = change(tx, &context, id)?;
+                if !change.status.is_over() || change.status == ChangeStatus::Succeeded {
+                    let message = format!("{id} is {}; only what failed or was cancelled can be retried", change.status);
+                    return Err(refuse(ErrorCode::Conflict, message));
+                }
+                if let (Some(application), Some(environment)) = (change.application, change.environment) {
+                    if let Some(running) = tx.change_in_slot(application, environment, Slot::Running)? {
+                        let message = format!("{} is running for the same application and environment", running.id);
+                        return Err(refuse(ErrorCode::Conflict, message));
+                    }
+                }
+                tx.clear_cancel(id)?;
+                tx.reopen_change(id, change.status, context.owner, now)?;
+                Progress::new(tx, &context, now).event("change.retried", &actor, Some(id), None, None, json!({}))?;
+                replan(tx, &context, id)?;
+                views::deployment(tx, &context, id)
+            })
+            .await
+    }
+}
+
+pub(crate) fn change(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<ChangeRow> {
+    tx.change(id)?
+        .filter(|change| change.organisation == context.organisation)
+        .ok_or_else(|| not_found("deployment", &id.to_string(), &[]))
+}
+
+fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
+    Ok(tx.application_by_name(context.organisation, name)?.unwrap_or_else(|| ApplicationRow {
+        id: ApplicationId(context.ids.next()),
+        name: name.to_owned(),
+        document: json!({}),
+        created_at: 0,
+    }))
+}
+
+/// The domains of everything an application uses, and its environment's.
+fn lock_for(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
+    let uses = tx.uses_of(place.application.id, place.environment.id)?;
+    let ids = uses.iter().map(|row| row.resource).collect();
+    let mut domains: Vec<_> = tx.resources_by_id(&ids)?.iter().map(|row| row.key.domain).collect();
+    domains.push(place.environment.domain);
+    domains.sort_unstable();
+    domains.dedup();
+    tx.lock_domains(&domains)
+}
+
+/// Stores a new change: running with its plan, or waiting for the one that runs.
+#[allow(clippy::too_many_arguments, reason = "the one place where changes of an application are made")]
+fn accept(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    place: &Place,
+    intent: &Intent<'_>,
+    kind: ChangeKind,
+    asked: Asked,
+    commit: Option<String>,
+    actor: &str,
+    now: i64,
+) -> Result<ChangeId> {
+    let id = ChangeId(context.ids.next());
+    let (application, environment) = (place.application.id, place.environment.id);
+    let running = tx.change_in_slot(application, environment, Slot::Running)?;
+    // Bad input is refused now, also when its turn comes later.
+    let (plan, snapshot) = plan_now(tx, context, place, intent)?;
+    if running.is_some()
+        && let Some(waiting) = tx.change_in_slot(application, environment, Slot::Waiting)?
+    {
+        let fault = Fault::new(ErrorCode::Superseded, format!("replaced by {id} before it started"));
+        let fault = serde_json::to_value(fault).unwrap_or_default();
+        tx.end_change(waiting.id, waiting.status, ChangeStatus::Cancelled, Some(&fault), now)?;
+    }
+    let timeout = asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+    tx.insert_change(&NewChange {
+        id,
+        organisation: context.organisation,
+        kind,
+        environment: Some(environment),
+        application: Some(application),
+        status: ChangeStatus::Pending,
+        slot: Some(if running.is_some() { Slot::Waiting } else { Slot::Running }),
+        parent: None,
+        owner: context.owner,
+        actor: actor.to_owned(),
+        commit,
+        request: serde_json::to_value(&asked).unwrap_or_default(),
+        timeout_at: running.is_none().then(|| now + timeout as i64 * 1_000_000),
+        now,
+    })?;
+    let told = json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });
+    Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;
+    match running {
+        Some(_) => tx.wake(),
+        None => store(tx, context, id, &plan, &snapshot, 1, actor, now)?,
+    }
+    Ok(id)
+}
+
+/// Writes the plan of a pending change and starts it.
+#[allow(clippy::too_many_arguments, reason = "shared by accepting and planning again")]
+fn store(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: ChangeId,
+    plan: &Plan,
+    snapshot: &conductor_domain::plan::Snapshot,
+    plan_number: i64,
+    actor: &str,
+    now: i64,
+) -> Result<()> {
+    let storing = Storing { context, change: id, plan_number, actor: actor.to_owned(), now };
+    storing.effects(tx, plan, snapshot)?;
+    let releases = plan.effects.iter().filter(|effect| matches!(effect, Effect::Leave { .. })).count() as i64;
+    let operations = plan.operations.len() as i64;
+    let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
+    let document = plan_document(plan);
+    tx.start_change(id, from, to, Some(Slot::Running), plan_number, &document, operations, releases, now)?;
+    storing.operations(tx, plan, snapshot)?;
+    if operations == 0 {
+        return Progress::new(tx, context, now).end_change(id);
+    }
+    storing.idle(tx, plan)
+}
+
+/// One use case for promotion and retry: the change is planned on the world as it is now.
+fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
+    let now = context.now();
+    let Some(change) = tx.change(id)? else { return Ok(()) };
+    let (Some(application), Some(environment)) = (change.application, change.environment) else { return Ok(()) };
+    let place = place_of(tx, context, application, environment)?;
+    let asked: Asked = serde_json::from_value(tx.change_request(&change)?).unwrap_or_default();
+    let manifest = asked.manifest.as_deref().map(|text| parse_manifest(text, asked.strict)).transpose()?;
+    match &manifest {
+        Some(manifest) => {
+            let mut domains = wide_domains(context, manifest);
+            domains.push(place.environment.domain);
+            tx.lock_domains(&domains)?;
+        }
+        None => lock_for(tx, &place)?,
+    }
+    // Locked: look again, somebody may have been first.
+    let Some(change) = tx.lock_change(id)? else { return Ok(()) };
+    let taken = tx.change_in_slot(application, environment, Slot::Running)?.is_some_and(|running| running.id != id);
+    if change.status != ChangeStatus::Pending || taken {
+        return Ok(());
+    }
+    let intent = match &manifest {
+        Some(manifest) => Intent::Deploy { manifest, image: asked.image.as_deref() },
+        None => Intent::Destroy,
+    };
+    let (plan, snapshot) = plan_now(tx, context, &place, &intent)?;
+    tx.set_timeout(id, now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000)?;
+    store(tx, context, id, &plan, &snapshot, change.plan_number + 1, &change.actor, now)
+}
+
+fn place_of(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    application: ApplicationId,
+    environment: conductor_domain::ids::EnvironmentId,
+) -> Result<Place> {
+    let missing = || conductor_store::Error::Corrupt("a change of nothing".into());
+    let applications = tx.applications(context.organisation)?;
+    Ok(Place {
+        environment: tx.environment(environment)?.ok_or_else(missing)?,
+        application: applications.into_iter().find(|row| row.id == application).ok_or_else(missing)?,
+    })
+}
+
+/// Cancels on request, or because time is up.
+pub(crate) fn stop_change(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: ChangeId,
+    rollback: bool,
+    actor: &str,
+    why: Option<Fault>,
+    now: i64,
+) -> Result<()> {
+    let before = change(tx, context, id)?;
+    if let Some(environment) = before.environment {
+        let place = tx.environment(environment)?;
+        if let Some(place) = place {
+            tx.lock_domain(place.domain)?;
+        }
+    }
+    let open = tx.open_operations_of(id)?;
+    for row in &open {
+        tx.lock_operation(row.id)?;
+    }
+    let Some(change) = tx.lock_change(id)? else { return Ok(()) };
+    if change.status.is_over() {
+        return Err(refuse(ErrorCode::Conflict, format!("{id} is {} already", change.status)));
+    }
+    tx.request_cancel(id, rollback, now)?;
+    let fault = why.unwrap_or_else(|| Fault::new(ErrorCode::Cancelled, format!("cancelled by {actor}")));
+    tx.set_change_error(id, &serde_json::to_value(&fault).unwrap_or_default())?;
+    tx.ask_to_stop(id, now)?;
+    let mut progress = Progress::new(tx, context, now);
+    progress.event("change.cancel_requested", actor, Some(id), None, None, json!({ "rollback": rollback }))?;
+    for row in open {
+        let row = progress.tx.operation(row.id)?;
+        if let Some(row) = row.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued)) {
+            progress.cancel(&row, &fault, false)?;
+        }
+    }
+    progress.settle()?;
+    if change.status == ChangeStatus::Pending {
+        Progress::new(tx, context, now).end_change(id)?;
+    }
+    tx.wake();
+    Ok(())
+}
+
+/// A plan as it is shown when nothing is stored.
+fn planned(
+    plan: &Plan,
+    snapshot: &conductor_domain::plan::Snapshot,
+    kind: ChangeKind,
+    place: &Place,
+) -> Deployment {
+    let items = |items: &[conductor_domain::plan::Item]| {
+        items
+            .iter()
+            .map(|item| PlanItem {
+                requirement: item.requirement.clone(),
+                resource: item.resource,
+                name: item.name.clone(),
+                action: item.action,
+                phase: snapshot
+                    .resources
+                    .get(&item.resource)
+                    .map(|resource| conductor_domain::lifecycle::Phase::of(resource.state, resource.status)),
+                reason: item.reason.clone(),
+            })
+            .collect()
+    };
+    Deployment {
+        id: None,
+        kind,
+        status: "planned".into(),
+        application: Some(place.application.name.clone()),
+        environment: Some(place.environment.name.clone()),
+        resources: items(&plan.items),
+        removals: items(&plan.removals),
+        warnings: plan.warnings.clone(),
+        error: None,
+        waiting_for: None,
+        commit: None,
+        actor: None,
+        created_at: None,
+        started_at: None,
+        completed_at: None,
+        updated_at: None,
+        cancel_requested_at: None,
+    }
+}

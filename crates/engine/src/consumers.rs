@@ -1,0 +1,139 @@
+//! Uses of resources that no Score file states: added and taken away by hand.
+
+use conductor_api::types::{Consumer, ConsumerRequest, Time};
+use conductor_domain::{
+    ids::{ApplicationId, ChangeId, ResourceId},
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, State},
+};
+use conductor_store::{Result, Tx, changes::NewChange, resources::ResourceRow};
+use serde_json::json;
+
+use crate::{
+    Context, Engine,
+    progress::Progress,
+    refusal::{not_found, refuse},
+};
+
+fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
+    let row = tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
+    row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
+}
+
+/// A change that is over when it is written: somebody did something by hand.
+fn noted(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow, actor: &str, now: i64) -> Result<ChangeId> {
+    let id = ChangeId(context.ids.next());
+    tx.insert_change(&NewChange {
+        id,
+        organisation: context.organisation,
+        kind: ChangeKind::Resource,
+        environment: Some(row.environment),
+        application: None,
+        status: ChangeStatus::Pending,
+        slot: None,
+        parent: None,
+        owner: context.owner,
+        actor: actor.to_owned(),
+        commit: None,
+        request: json!({}),
+        timeout_at: None,
+        now,
+    })?;
+    tx.end_change(id, ChangeStatus::Pending, ChangeStatus::Succeeded, None, now)?;
+    Ok(id)
+}
+
+impl Engine {
+    pub async fn add_consumer(&self, id: ResourceId, request: ConsumerRequest, actor: &str) -> Result<Consumer> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let before = resource(tx, &context, id)?;
+                tx.lock_domains(&[before.key.domain])?;
+                let row = resource(tx, &context, id)?;
+                if !matches!(row.state, State::Provision | State::Provisioned) {
+                    return Err(refuse(ErrorCode::Conflict, format!("{} is {}", row.name, row.state)));
+                }
+                let environment = match &request.environment {
+                    Some(name) => tx.environment_by_name(context.organisation, name)?,
+                    None => tx.environment(row.environment)?,
+                };
+                let environment = environment.ok_or_else(|| {
+                    not_found("environment", request.environment.as_deref().unwrap_or_default(), &[])
+                })?;
+                let application = match tx.application_by_name(context.organisation, &request.application)? {
+                    Some(found) => found.id,
+                    None => {
+                        let id = ApplicationId(context.ids.next());
+                        tx.upsert_application(context.organisation, id, &request.application, &json!({}), now)?;
+                        id
+                    }
+                };
+                let change = noted(tx, &context, &row, &actor, now)?;
+                let params = json!({});
+                let (organisation, requirement) = (context.organisation, request.requirement.as_str());
+                tx.join_consumer(organisation, id, application, environment.id, requirement, &params, change, now)?;
+                tx.settle_consumers(change, false)?;
+                let told = json!({ "application": request.application, "requirement": requirement });
+                Progress::new(tx, &context, now).event("consumer.added", &actor, Some(change), Some(id), None, told)?;
+                Ok(Consumer {
+                    application: request.application.clone(),
+                    environment: environment.name,
+                    requirement: request.requirement.clone(),
+                    deployment: change,
+                    since: Time(now),
+                    state: "active".into(),
+                })
+            })
+            .await
+    }
+
+    pub async fn remove_consumer(
+        &self,
+        id: ResourceId,
+        application: &str,
+        environment: Option<&str>,
+        requirement: Option<&str>,
+        actor: &str,
+    ) -> Result<()> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        let (application, environment) = (application.to_owned(), environment.map(str::to_owned));
+        let requirement = requirement.map(str::to_owned);
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let before = resource(tx, &context, id)?;
+                tx.lock_domains(&[before.key.domain])?;
+                let row = resource(tx, &context, id)?;
+                let leaving: Vec<_> = tx
+                    .consumers_of(&[id].into(), usize::MAX >> 1)?
+                    .into_iter()
+                    .filter(|consumer| consumer.application_name == application)
+                    .filter(|consumer| environment.as_ref().is_none_or(|name| *name == consumer.environment_name))
+                    .filter(|consumer| requirement.as_ref().is_none_or(|name| *name == consumer.requirement))
+                    .collect();
+                if leaving.is_empty() {
+                    let message = format!("{application} does not use {}", row.name);
+                    return Err(refuse(ErrorCode::NotFound, message));
+                }
+                let change = noted(tx, &context, &row, &actor, now)?;
+                for consumer in &leaving {
+                    tx.leave_consumer(id, consumer.application, consumer.environment, &consumer.requirement, change)?;
+                }
+                let released = tx.settle_consumers(change, true)?;
+                let unused = tx.unused_resources(Some(&released))?;
+                let told = json!({ "application": application, "uses": leaving.len() });
+                let parent = tx.change(change)?;
+                let mut progress = Progress::new(tx, &context, now);
+                progress.event("consumer.removed", &actor, Some(change), Some(id), None, told)?;
+                match parent {
+                    Some(parent) => {
+                        progress.collect(&parent, unused, ChangeKind::Collect)?;
+                        progress.settle()
+                    }
+                    None => Ok(()),
+                }
+            })
+            .await
+    }
+}

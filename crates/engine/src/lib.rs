@@ -1,0 +1,149 @@
+//! The engine: use cases, one transaction each, and the tasks that keep things moving.
+//!
+//! It knows no HTTP and starts no programs: servers, embedded commands, tests and simulation use it as it is.
+
+mod access;
+mod bootstrap;
+mod catalogue;
+mod changes;
+mod clock;
+mod consumers;
+mod link;
+mod logs;
+mod metrics;
+mod owners;
+mod planning;
+mod progress;
+mod refusal;
+mod steps;
+mod sweep;
+mod templates;
+mod views;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId};
+use conductor_store::{Db, OpenOptions};
+use uuid::Uuid;
+
+pub use access::{Principal, Role};
+pub use clock::{Clock, RandomIds, SystemClock};
+pub use conductor_store::{Error, Result};
+pub use link::{BUCKETS, Histogram};
+pub use metrics::Metrics;
+pub use refusal::{PROBLEMS, refuse, refuse_all};
+pub use views::{LogQuery, Query};
+
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// `sqlite:PATH` or `postgres://…`.
+    pub url: String,
+    pub key: Option<String>,
+    pub key_file: PathBuf,
+    /// Where this process keeps what is its own.
+    pub data: PathBuf,
+    pub migrate: bool,
+    pub connections: usize,
+    pub lease: Duration,
+    /// Serve workloads with the built-in template where no other is applied.
+    pub default_workload: bool,
+    /// Several processes share the database file; each answers for its own changes.
+    pub embedded: bool,
+}
+
+/// What never changes while the engine runs, cheap to clone into a use case.
+#[derive(Clone)]
+pub(crate) struct Context {
+    pub organisation: OrganisationId,
+    pub organisation_name: String,
+    pub organisation_domain: DomainId,
+    pub default_workload: Option<TemplateVersionId>,
+    pub owner: Option<Uuid>,
+    pub lease: Duration,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<dyn Ids>,
+    pub templates: Arc<templates::Cache>,
+}
+
+impl Context {
+    pub fn now(&self) -> i64 {
+        self.clock.now()
+    }
+}
+
+pub struct Engine {
+    pub(crate) db: Db,
+    pub(crate) context: Context,
+    pub(crate) owners: Option<owners::Owners>,
+    worker: WorkerId,
+    pub(crate) reaper: Mutex<sweep::Reaper>,
+    pub(crate) counters: Arc<link::Counters>,
+    pub key_made: bool,
+    pub migrated: bool,
+}
+
+impl Engine {
+    /// Opens the database and makes what every installation has. Blocking.
+    pub fn open(options: EngineOptions) -> Result<Arc<Self>> {
+        Self::open_with(options, Arc::new(SystemClock), Arc::new(RandomIds))
+    }
+
+    /// As [`Engine::open`], with a clock and ids of one's own.
+    pub fn open_with(options: EngineOptions, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Arc<Self>> {
+        let opened = OpenOptions {
+            url: options.url.clone(),
+            key: options.key.clone(),
+            key_file: options.key_file.clone(),
+            migrate: options.migrate,
+            connections: options.connections,
+        }
+        .open()?;
+        let process = ids.next();
+        let owners =
+            if options.embedded { Some(owners::Owners::new(&options.data, process)?) } else { None };
+        let start = bootstrap::run(&opened.db, clock.as_ref(), ids.clone())?;
+        let context = Context {
+            organisation: start.organisation,
+            organisation_name: start.organisation_name,
+            organisation_domain: start.organisation_domain,
+            default_workload: options.default_workload.then_some(start.workload),
+            owner: options.embedded.then_some(process),
+            lease: options.lease,
+            clock,
+            ids,
+            templates: Arc::default(),
+        };
+        Ok(Arc::new(Self {
+            db: opened.db,
+            context,
+            owners,
+            worker: WorkerId(process),
+            reaper: Mutex::default(),
+            counters: Arc::default(),
+            key_made: opened.key_made,
+            migrated: opened.migrated,
+        }))
+    }
+
+    /// The id an in-process worker must use: its death is noticed by the lock this process holds.
+    pub fn worker_id(&self) -> WorkerId {
+        self.worker
+    }
+
+    pub fn organisation(&self) -> &str {
+        &self.context.organisation_name
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.db.is_postgres()
+    }
+
+    /// Whether the database answers.
+    pub async fn ready(&self) -> bool {
+        self.db.read(|tx| tx.query("SELECT 1", &[]).map(drop)).await.is_ok()
+    }
+}

@@ -1,0 +1,337 @@
+//! How things end, and what that sets in motion: successors, waiters, changes. Always inside one transaction.
+//!
+//! Endings are collected and counted down per change at the end, so that every change is touched once and the
+//! last operation closes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use conductor_domain::{
+    ids::{ChangeId, EventId, OperationId, ResourceId},
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationKind, OperationStatus, State, Status},
+};
+use conductor_store::{
+    Result, Tx,
+    changes::{ChangeRow, NewChange},
+    operations::{NewOperation, OperationRow},
+    principals::NewEvent,
+};
+use serde_json::{Value, json};
+
+use crate::{Context, planning::needs};
+
+pub(crate) struct Progress<'p, 't> {
+    pub tx: &'p mut Tx<'t>,
+    pub context: &'p Context,
+    pub now: i64,
+    counts: BTreeMap<ChangeId, (i64, i64)>,
+    errors: BTreeMap<ChangeId, Fault>,
+}
+
+fn document(fault: &Fault) -> Value {
+    serde_json::to_value(fault).unwrap_or_default()
+}
+
+impl<'p, 't> Progress<'p, 't> {
+    pub fn new(tx: &'p mut Tx<'t>, context: &'p Context, now: i64) -> Self {
+        Self { tx, context, now, counts: BTreeMap::new(), errors: BTreeMap::new() }
+    }
+
+    fn count(&mut self, change: ChangeId, failed: bool) {
+        let (closed, failures) = self.counts.entry(change).or_default();
+        *closed += 1;
+        *failures += i64::from(failed);
+    }
+
+    pub fn event(
+        &mut self,
+        kind: &'static str,
+        actor: &str,
+        change: Option<ChangeId>,
+        resource: Option<ResourceId>,
+        operation: Option<OperationId>,
+        document: Value,
+    ) -> Result<()> {
+        self.tx.insert_event(&NewEvent {
+            id: EventId(self.context.ids.next()),
+            organisation: self.context.organisation,
+            kind,
+            actor: actor.to_owned(),
+            change,
+            resource,
+            operation,
+            document,
+            now: self.now,
+        })
+    }
+
+    /// An operation is done; what came after it may go on.
+    pub fn succeeded(&mut self, row: &OperationRow, digest: Option<Vec<u8>>) -> Result<()> {
+        self.tx.end_operation(row.id, row.status, OperationStatus::Succeeded, digest, None, self.now)?;
+        self.count(row.change, false);
+        let next: BTreeSet<OperationId> = self.tx.successors(row.id)?.into_iter().collect();
+        self.advance(&next)
+    }
+
+    fn advance(&mut self, operations: &BTreeSet<OperationId>) -> Result<()> {
+        if operations.is_empty() {
+            return Ok(());
+        }
+        for row in self.tx.advance_operations(operations)? {
+            match row.queue {
+                Some(_) => self.tx.queue_operation(row.id, self.now)?,
+                None => self.finish_idle(&row)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing to run: the end is at once.
+    pub fn finish_idle(&mut self, row: &OperationRow) -> Result<()> {
+        if let (OperationKind::Destroy, Some(resource)) = (row.kind, row.resource) {
+            self.tx.destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
+            self.gone(resource)?;
+        }
+        self.succeeded(row, None)
+    }
+
+    /// A resource is there: those who waited for it go on.
+    pub fn ready(&mut self, resource: ResourceId, generation: i64) -> Result<()> {
+        let waiting = self.tx.take_waits(resource, "ready", generation)?;
+        self.advance(&waiting)
+    }
+
+    /// A resource is gone: good for some, the end for others.
+    pub fn gone(&mut self, resource: ResourceId) -> Result<()> {
+        let waiting = self.tx.take_waits(resource, "gone", i64::MAX)?;
+        self.advance(&waiting)?;
+        let fault = Fault::new(ErrorCode::NotFound, format!("{resource} was waited for, and was destroyed"));
+        self.fail_waiters(resource, &fault)
+    }
+
+    fn fail_waiters(&mut self, resource: ResourceId, fault: &Fault) -> Result<()> {
+        let mut stranded = self.tx.take_waits(resource, "ready", i64::MAX)?;
+        stranded.extend(self.tx.take_waits(resource, "gone", i64::MAX)?);
+        for id in stranded {
+            if let Some(row) = self.tx.operation(id)?
+                && row.status == OperationStatus::Blocked
+            {
+                self.cancel(&row, fault, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation failed for good: what depends on it does not start, and says why.
+    pub fn failed(&mut self, row: &OperationRow, to: OperationStatus, fault: Fault, digest: Option<Vec<u8>>) -> Result<()> {
+        let fault = Fault { operation: Some(row.id), ..fault };
+        self.tx.end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
+        self.count(row.change, true);
+        self.errors.entry(row.change).or_insert_with(|| fault.clone());
+        self.hold_back(row, &fault)
+    }
+
+    fn hold_back(&mut self, row: &OperationRow, fault: &Fault) -> Result<()> {
+        let mut told = fault.clone();
+        if let Some(resource) = row.resource {
+            let name = self.tx.resource(resource)?.map_or_else(|| resource.to_string(), |r| r.name);
+            if !told.message.starts_with("not started") {
+                told.message = format!("not started: {name} ({resource}) did not come about: {}", fault.message);
+            }
+            self.fail_waiters(resource, &told)?;
+        }
+        for id in self.tx.successors(row.id)? {
+            let next = self.tx.operation(id)?;
+            if let Some(next) = next.filter(|next| next.status == OperationStatus::Blocked) {
+                self.cancel(&next, &told, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// An operation that has not started will not; its resource goes back to where it was.
+    pub fn cancel(&mut self, row: &OperationRow, fault: &Fault, failed: bool) -> Result<()> {
+        self.tx.end_operation(row.id, row.status, OperationStatus::Cancelled, None, Some(&document(fault)), self.now)?;
+        self.tx.drop_waits(row.id)?;
+        self.count(row.change, failed);
+        if failed {
+            self.errors.entry(row.change).or_insert_with(|| fault.clone());
+        }
+        if let Some(resource) = row.resource {
+            self.restore(resource, &fault.message)?;
+        }
+        self.hold_back(row, fault)
+    }
+
+    /// Where a resource stands when what was planned for it does not happen.
+    fn restore(&mut self, id: ResourceId, message: &str) -> Result<()> {
+        let Some(row) = self.tx.resource(id)? else { return Ok(()) };
+        let settled = if row.error.is_some() { Status::Error } else { Status::Done };
+        let to = match (row.state, row.status) {
+            (State::Provision, Status::Queued) if row.fence == 0 => (State::Provision, Status::Pending),
+            (State::Provision, Status::Queued) => (State::Provision, Status::Error),
+            (State::Provisioned, Status::Queued) => (State::Provisioned, settled),
+            (State::Destroy, Status::Queued) if row.replaced_by.is_some() => (State::Destroy, Status::Pending),
+            (State::Destroy, Status::Queued) if row.applied_spec.is_some() => (State::Provisioned, settled),
+            (State::Destroy, Status::Queued) => (State::Provision, Status::Pending),
+            _ => return Ok(()),
+        };
+        self.tx.move_resource(id, (row.state, row.status), to, Some(message), self.now)
+    }
+
+    /// Waiting for destruction, wanted again.
+    pub fn revive(&mut self, resource: ResourceId, operation: Option<OperationId>) -> Result<()> {
+        let Some(operation) = operation else { return Ok(()) };
+        let Some(row) = self.tx.lock_operation(operation)? else { return Ok(()) };
+        if !matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued) {
+            return Err(conductor_store::Error::Moved("a destruction that has begun".into()));
+        }
+        let fault = Fault::new(ErrorCode::Cancelled, "called off: it is wanted again");
+        self.tx.end_operation(row.id, row.status, OperationStatus::Cancelled, None, Some(&document(&fault)), self.now)?;
+        self.tx.drop_waits(row.id)?;
+        self.count(row.change, false);
+        self.tx.move_resource(resource, (State::Destroy, Status::Queued), (State::Provisioned, Status::Done), None, self.now)?;
+        // What came after the destruction has nothing to wait for.
+        let next: BTreeSet<OperationId> = self.tx.successors(row.id)?.into_iter().collect();
+        self.advance(&next)?;
+        self.settle()
+    }
+
+    /// Counts down every change touched, and ends those with nothing left.
+    pub fn settle(&mut self) -> Result<()> {
+        while let Some((change, (closed, failed))) = self.counts.pop_first() {
+            if let Some(fault) = self.errors.remove(&change) {
+                self.tx.set_change_error(change, &document(&fault))?;
+            }
+            if self.tx.count_down(change, closed, failed, self.now)? == 0 {
+                self.end_change(change)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn end_change(&mut self, id: ChangeId) -> Result<()> {
+        let Some(change) = self.tx.change(id)? else { return Ok(()) };
+        if change.status.is_over() {
+            return Ok(());
+        }
+        let timed_out = change.error.as_ref().is_some_and(|error| error["code"] == "timed_out" && error["operation"].is_null());
+        let status = match change.cancel_requested_at {
+            Some(_) if timed_out => ChangeStatus::TimedOut,
+            Some(_) => ChangeStatus::Cancelled,
+            None if change.failed_operations > 0 => ChangeStatus::Failed,
+            None => ChangeStatus::Succeeded,
+        };
+        let error = match (status, &change.error) {
+            (ChangeStatus::Succeeded, _) => None,
+            (ChangeStatus::Cancelled, None) => Some(document(&Fault::new(ErrorCode::Cancelled, "cancelled on request"))),
+            (_, error) => error.clone(),
+        };
+        let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
+        self.tx.end_change(id, change.status, status, error.as_ref(), self.now)?;
+        let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };
+        let told = json!({ "status": status, "kind": change.kind, "error": error });
+        self.event(kind, &change.actor, Some(id), None, None, told)?;
+        if change.rollback && status == ChangeStatus::Cancelled {
+            self.roll_back(&change)?;
+        }
+        if !released.is_empty() {
+            let unused = self.tx.unused_resources(Some(&released))?;
+            self.collect(&change, unused, ChangeKind::Collect)?;
+        }
+        Ok(())
+    }
+
+    /// Takes away what this change made and nobody else uses.
+    fn roll_back(&mut self, change: &ChangeRow) -> Result<()> {
+        let made = self.tx.made_by(change.id)?;
+        let (Some(application), Some(environment)) = (change.application, change.environment) else { return Ok(()) };
+        self.tx.drop_consumers(&made, application, environment)?;
+        let mut unused = self.tx.unused_resources(Some(&made))?;
+        // Dependents that go as well do not hold back what they depend on.
+        loop {
+            let more = self.tx.unused_but_for(&made, &unused)?;
+            if more.is_subset(&unused) {
+                break;
+            }
+            unused.extend(more);
+        }
+        self.collect(change, unused, ChangeKind::Rollback)
+    }
+
+    /// A change of its own that destroys what nobody uses, dependents first.
+    pub fn collect(&mut self, parent: &ChangeRow, unused: BTreeSet<ResourceId>, kind: ChangeKind) -> Result<()> {
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let id = ChangeId(self.context.ids.next());
+        self.tx.insert_change(&NewChange {
+            id,
+            organisation: self.context.organisation,
+            kind,
+            environment: parent.environment,
+            application: parent.application,
+            status: ChangeStatus::Pending,
+            slot: None,
+            parent: Some(parent.id),
+            owner: parent.owner,
+            actor: parent.actor.clone(),
+            commit: None,
+            request: json!({ "resources": unused }),
+            timeout_at: None,
+            now: self.now,
+        })?;
+        let operations: BTreeMap<ResourceId, OperationId> =
+            unused.iter().map(|resource| (*resource, OperationId(self.context.ids.next()))).collect();
+        let edges: Vec<(OperationId, OperationId)> = self
+            .tx
+            .dependents_of(&unused)?
+            .iter()
+            .filter_map(|row| Some((*operations.get(&row.on)?, *operations.get(&row.resource)?)))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let mut items = Vec::new();
+        let mut idle = Vec::new();
+        for row in self.tx.resources_by_id(&unused)? {
+            let operation = operations[&row.id];
+            self.tx.move_resource(row.id, (row.state, row.status), (State::Destroy, Status::Queued), None, self.now)?;
+            let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
+            let queue = if row.fence > 0 { Some(self.tx.queue(&needs(&manager))?) } else { None };
+            let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
+            self.tx.insert_operation(&NewOperation {
+                id: operation,
+                organisation: self.context.organisation,
+                change: id,
+                plan_number: 1,
+                resource: Some(row.id),
+                kind: OperationKind::Destroy,
+                generation: row.generation,
+                conditional: false,
+                queue,
+                open_predecessors: before,
+                retries: 3,
+                payload: None,
+                now: self.now,
+            })?;
+            if queue.is_none() && before == 0 {
+                idle.push(operation);
+            }
+            items.push(json!({
+                "requirement": row.name, "resource": row.id, "name": row.name, "action": "remove",
+                "reason": "nothing uses it any more",
+            }));
+        }
+        for (operation, predecessor) in edges {
+            self.tx.insert_edge(operation, predecessor)?;
+        }
+        let plan = json!({ "items": [], "removals": items, "warnings": [] });
+        let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
+        self.tx.start_change(id, from, to, None, 1, &plan, operations.len() as i64, 0, self.now)?;
+        for operation in idle {
+            if let Some(row) = self.tx.operation(operation)? {
+                self.finish_idle(&row)?;
+            }
+        }
+        Ok(())
+    }
+}

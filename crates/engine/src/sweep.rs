@@ -1,0 +1,173 @@
+//! Tasks that take no input, may run at any time and any number of times: lost leases, dead processes, waiting
+//! changes, time limits, things nobody uses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use conductor_domain::{
+    ids::{ChangeId, OperationId},
+    lifecycle::{ErrorCode, Fault, OperationStatus, Status},
+};
+use conductor_store::{Result, Tx, operations::RunningRow};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::{Context, Engine, changes::stop_change, progress::Progress};
+
+/// Lost this often, an operation is given up: something about it kills workers.
+const LOST_AT_MOST: i64 = 10;
+
+/// Leases as this process has seen them: a counter that stands still for lease + grace on our own clock is a dead
+/// worker's. No clocks are compared between machines.
+#[derive(Default)]
+pub(crate) struct Reaper {
+    seen: BTreeMap<OperationId, (RunningRow, Instant)>,
+}
+
+impl Reaper {
+    /// Those whose renewals have stood still for too long.
+    fn lost(&mut self, running: &[RunningRow], now: Instant) -> Vec<RunningRow> {
+        let ids: BTreeSet<OperationId> = running.iter().map(|row| row.id).collect();
+        self.seen.retain(|id, _| ids.contains(id));
+        let mut lost = Vec::new();
+        for row in running {
+            match self.seen.get(&row.id) {
+                Some((before, since)) if before == row => {
+                    let lease = Duration::from_millis(row.lease_ms.max(0) as u64);
+                    if now.duration_since(*since) > lease + lease / 5 {
+                        lost.push(row.clone());
+                    }
+                }
+                _ => drop(self.seen.insert(row.id, (row.clone(), now))),
+            }
+        }
+        lost
+    }
+}
+
+impl Engine {
+    /// Keeps things moving until told to stop.
+    pub async fn run_background(self: Arc<Self>, stop: CancellationToken) {
+        let pause = (self.context.lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(2));
+        loop {
+            if let Err(error) = self.sweep().await {
+                tracing::warn!(%error, "sweep failed; the next one tries again");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One round of everything.
+    pub async fn sweep(&self) -> Result<()> {
+        self.take_over_from_the_dead().await?;
+        self.reap().await?;
+        self.promote_waiting().await?;
+        self.stop_what_is_out_of_time().await
+    }
+
+    async fn reap(&self) -> Result<()> {
+        let running = self.db.read(|tx| tx.running_operations()).await?;
+        let lost = match self.reaper.lock() {
+            Ok(mut reaper) => reaper.lost(&running, Instant::now()),
+            Err(_) => vec![],
+        };
+        for row in lost {
+            let context = self.context.clone();
+            let reaped = self
+                .db
+                .write(move |tx| requeue_lost(tx, &context, &row, "its worker was not heard of for longer than its lease"))
+                .await?;
+            if reaped {
+                self.counters.reaped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Embedded: what dead processes had claimed is free at once, what they answered for is ours.
+    async fn take_over_from_the_dead(&self) -> Result<()> {
+        let (Some(owners), Some(me)) = (&self.owners, self.context.owner) else { return Ok(()) };
+        let (running, answered_for) =
+            self.db.read(|tx| Ok((tx.running_operations()?, tx.change_owners()?))).await?;
+        let processes: BTreeSet<Uuid> =
+            running.iter().filter_map(|row| row.worker.map(|worker| worker.0)).chain(answered_for).collect();
+        for dead in processes.into_iter().filter(|process| owners.is_dead(*process)) {
+            let context = self.context.clone();
+            let left: Vec<RunningRow> =
+                running.iter().filter(|row| row.worker.is_some_and(|worker| worker.0 == dead)).cloned().collect();
+            self.db
+                .write(move |tx| {
+                    for row in &left {
+                        requeue_lost(tx, &context, row, "the process that ran it is gone")?;
+                    }
+                    tx.adopt_changes(dead, me).map(drop)
+                })
+                .await?;
+            owners.forget(dead);
+        }
+        Ok(())
+    }
+
+    async fn stop_what_is_out_of_time(&self) -> Result<()> {
+        let now = self.context.now();
+        for id in self.db.read(move |tx| tx.changes_out_of_time(now)).await? {
+            let context = self.context.clone();
+            self.db
+                .write(move |tx| {
+                    let now = context.now();
+                    let fault = Fault::new(ErrorCode::TimedOut, "it ran longer than its time limit");
+                    match stop_change(tx, &context, id, false, "conductor", Some(fault), now) {
+                        // Over in the meantime.
+                        Err(conductor_store::Error::Refused { .. }) => Ok(()),
+                        other => other,
+                    }
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Open changes of processes that are dead: nobody works on them until a command that runs things comes by.
+    pub async fn interrupted(&self) -> Result<Vec<ChangeId>> {
+        let Some(owners) = &self.owners else { return Ok(vec![]) };
+        let open = self.db.read(|tx| tx.owned_changes()).await?;
+        Ok(open.into_iter().filter(|(_, owner)| owners.is_dead(*owner)).map(|(id, _)| id).collect())
+    }
+}
+
+/// Back into the queue, unless somebody renewed, ended or reaped it in the meantime.
+fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str) -> Result<bool> {
+    let now = context.now();
+    let Some(row) = tx.lock_operation(seen.id)? else { return Ok(false) };
+    if row.status != OperationStatus::InProgress || row.fence != seen.fence || row.renewals != seen.renewals {
+        return Ok(false);
+    }
+    let fault = Fault { operation: Some(row.id), ..Fault::new(ErrorCode::Transient, why) };
+    let error = serde_json::to_value(&fault).unwrap_or_default();
+    tx.insert_attempt(&row, "lost", Some(&error), now)?;
+    let resource = match row.resource {
+        Some(id) => tx.resource(id)?,
+        None => None,
+    };
+    if row.cancel_requested_at.is_some() || row.attempt >= LOST_AT_MOST {
+        if let Some(resource) = &resource {
+            tx.fail_resource(resource.id, (resource.state, resource.status), Status::Unknown, why, &error, now)?;
+        }
+        let to = if row.cancel_requested_at.is_some() { OperationStatus::Cancelled } else { OperationStatus::Failed };
+        let mut progress = Progress::new(tx, context, now);
+        progress.failed(&row, to, fault, None)?;
+        progress.settle()?;
+        return Ok(true);
+    }
+    tx.requeue_operation(&row, now, Some(&error))?;
+    if let Some(resource) = &resource {
+        tx.move_resource(resource.id, (resource.state, resource.status), (resource.state, Status::Queued), Some(why), now)?;
+    }
+    Ok(true)
+}

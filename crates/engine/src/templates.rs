@@ -1,0 +1,86 @@
+//! Template versions as planning wants them: read once, compiled once, kept.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex},
+};
+
+use conductor_domain::{
+    catalogue::{TemplateVersion, VersionState},
+    ids::TemplateVersionId,
+    schema::Schema,
+};
+use conductor_store::{Error, Result, Tx, catalogue::VersionRow};
+use serde_json::{Map, Value};
+
+/// What a version is never changes, so it is never read twice; only its state may move.
+#[derive(Default)]
+pub(crate) struct Cache {
+    versions: Mutex<HashMap<TemplateVersionId, Arc<TemplateVersion>>>,
+}
+
+impl Cache {
+    pub fn get(&self, tx: &mut Tx<'_>, id: TemplateVersionId, state: Option<&str>) -> Result<Arc<TemplateVersion>> {
+        let state = state.map(parse_state).transpose()?;
+        let known = self.versions.lock().ok().and_then(|versions| versions.get(&id).cloned());
+        let version = match known {
+            Some(version) if state.is_none_or(|state| state == version.state) => return Ok(version),
+            Some(version) => TemplateVersion { state: state.unwrap_or(version.state), ..(*version).clone() },
+            None => {
+                let row = tx.version(id)?.ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
+                read(&row)?
+            }
+        };
+        let version = Arc::new(version);
+        if let Ok(mut versions) = self.versions.lock() {
+            versions.insert(id, version.clone());
+        }
+        Ok(version)
+    }
+}
+
+fn parse_state(text: &str) -> Result<VersionState> {
+    serde_json::from_value(Value::String(text.to_owned())).map_err(|_| Error::Corrupt("a version's state".into()))
+}
+
+fn read(row: &VersionRow) -> Result<TemplateVersion> {
+    let corrupt = |what: &str| Error::Corrupt(format!("template {}: {what}", row.name));
+    let schema = match row.document.get("parameters") {
+        Some(json) if json.is_object() => Schema::compile(json.clone()).map_err(|_| corrupt("its parameters"))?,
+        _ => Schema::open(),
+    };
+    let outputs = row.document.get("outputs").filter(|outputs| outputs.is_object());
+    let flag = |name: &str| row.document.get(name).and_then(Value::as_bool).unwrap_or(false);
+    Ok(TemplateVersion {
+        id: row.id,
+        template: row.template,
+        name: row.name.clone(),
+        kind: row.kind.clone(),
+        class: row.class.clone(),
+        version: row.version.parse().map_err(|_| corrupt("its version"))?,
+        state: parse_state(&row.state)?,
+        manager: row.manager.clone(),
+        config: row.document.get("config").and_then(Value::as_object).cloned().unwrap_or_else(Map::new),
+        schema: Arc::new(schema),
+        outputs: outputs.map(|outputs| serde_json::from_value::<BTreeMap<String, bool>>(outputs.clone())).transpose().map_err(|_| corrupt("its outputs"))?,
+        can_observe: flag("canObserve"),
+        can_plan: flag("canPlan"),
+        create_first: row.document.get("replace").and_then(Value::as_str) == Some("create-first"),
+        content: row.content.clone(),
+    })
+}
+
+/// A duration of a template's config: `500ms`, `30s`, `5m`, `2h`.
+pub(crate) fn duration_ms(config: &Map<String, Value>, name: &str) -> Option<u64> {
+    let text = config.get(name)?.as_str()?;
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..split].parse().ok()?;
+    let unit = match &text[split..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}

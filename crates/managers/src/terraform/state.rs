@@ -1,0 +1,60 @@
+//! The stored state: outputs, and whether anything is left.
+
+use conductor_domain::work::{Failure, Output, Outputs};
+use serde_json::Value;
+
+use crate::Job;
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub outputs: Outputs,
+    pub resources: usize,
+}
+
+impl State {
+    /// The state as it is stored now; none is an empty one.
+    pub async fn read(job: &dyn Job) -> Result<Self, Failure> {
+        match job.read_state().await? {
+            Some(bytes) if !bytes.is_empty() => Self::parse(&bytes),
+            _ => Ok(Self::default()),
+        }
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Self, Failure> {
+        let wrong = |error: serde_json::Error| {
+            Failure::failed(format!(
+                "the stored state cannot be read: line {} column {}",
+                error.line(),
+                error.column()
+            ))
+        };
+        let document: Value = serde_json::from_slice(bytes).map_err(wrong)?;
+        let outputs = document["outputs"].as_object().into_iter().flatten();
+        let resources = document["resources"].as_array().into_iter().flatten();
+        Ok(Self {
+            outputs: outputs
+                .map(|(name, output)| (name.clone(), read_output(output)))
+                .collect(),
+            resources: resources
+                .filter(|resource| resource["mode"] == "managed")
+                .filter(|resource| {
+                    resource["instances"]
+                        .as_array()
+                        .is_some_and(|list| !list.is_empty())
+                })
+                .count(),
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.resources == 0 && self.outputs.is_empty()
+    }
+}
+
+/// An output in a state and in the values of a plan has the same shape.
+pub(super) fn read_output(output: &Value) -> Output {
+    Output {
+        value: output["value"].clone(),
+        sensitive: output["sensitive"].as_bool().unwrap_or(false),
+    }
+}

@@ -1,0 +1,104 @@
+//! Every public route, by what it is about.
+
+mod catalogue;
+mod deployments;
+pub mod health;
+mod objects;
+pub mod worker;
+
+use axum::extract::DefaultBodyLimit;
+use conductor_engine::Query;
+use serde::Deserialize;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+use crate::{
+    App,
+    problem::{Answer, Failed},
+};
+
+/// A Score file of 10 MB inside JSON, with room for escapes.
+const DOCUMENT_LIMIT: usize = 24 * 1024 * 1024;
+/// A template's packed files.
+const FILES_LIMIT: usize = 96 * 1024 * 1024;
+
+pub fn public() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(deployments::create, deployments::list))
+        .routes(routes!(deployments::plan))
+        .routes(routes!(deployments::destroy))
+        .routes(routes!(deployments::get))
+        .routes(routes!(deployments::cancel))
+        .routes(routes!(deployments::retry))
+        .routes(routes!(deployments::logs))
+        .routes(routes!(deployments::events))
+        .routes(routes!(objects::resources))
+        .routes(routes!(objects::resource))
+        .routes(routes!(objects::add_consumer))
+        .routes(routes!(objects::remove_consumer))
+        .routes(routes!(objects::operations))
+        .routes(routes!(objects::operation))
+        .routes(routes!(objects::outputs))
+        .routes(routes!(objects::workers))
+        .routes(routes!(objects::list_events))
+        .routes(routes!(objects::create_token, objects::tokens))
+        .routes(routes!(objects::revoke_token))
+        .routes(routes!(catalogue::apply))
+        .routes(routes!(catalogue::organisations))
+        .routes(routes!(catalogue::environments))
+        .routes(routes!(catalogue::applications))
+        .routes(routes!(catalogue::templates))
+        .routes(routes!(catalogue::rules))
+        .routes(routes!(catalogue::delete_rule))
+        .layer(DefaultBodyLimit::max(DOCUMENT_LIMIT))
+        .merge(OpenApiRouter::new().routes(routes!(catalogue::keep_blob)).layer(DefaultBodyLimit::max(FILES_LIMIT)))
+}
+
+/// The filters every list takes.
+#[derive(Clone, Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub struct ListQuery {
+    env: Option<String>,
+    app: Option<String>,
+    #[serde(rename = "type")]
+    #[param(rename = "type")]
+    kind: Option<String>,
+    class: Option<String>,
+    phase: Option<String>,
+    status: Option<String>,
+    template: Option<String>,
+    deployment: Option<String>,
+    resource: Option<String>,
+    limit: Option<i64>,
+    cursor: Option<String>,
+}
+
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: Option<&String>) -> Answer<Option<T>> {
+    text.map(|text| text.parse()).transpose().map_err(|error: T::Err| {
+        Failed::new(
+            axum::http::StatusCode::BAD_REQUEST,
+            conductor_domain::lifecycle::ErrorCode::Invalid,
+            error.to_string(),
+        )
+    })
+}
+
+impl TryFrom<ListQuery> for Query {
+    type Error = Failed;
+
+    fn try_from(query: ListQuery) -> Answer<Self> {
+        Ok(Self {
+            phase: parsed(query.phase.as_ref())?,
+            deployment: parsed(query.deployment.as_ref())?,
+            resource: parsed(query.resource.as_ref())?,
+            environment: query.env,
+            application: query.app,
+            kind: query.kind,
+            class: query.class,
+            status: query.status,
+            template: query.template,
+            limit: query.limit,
+            cursor: query.cursor,
+        })
+    }
+}

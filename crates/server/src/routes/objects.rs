@@ -1,0 +1,142 @@
+//! Resources, operations, outputs, workers, events, tokens.
+
+use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
+use conductor_api::types::{
+    Consumer, ConsumerRequest, Event, Operation, OutputsByRequirement, Page, Problem, Resource, Token, TokenRequest,
+    WorkerInfo,
+};
+use conductor_domain::ids::{OperationId, ResourceId, TokenId};
+use serde::Deserialize;
+
+use super::ListQuery;
+use crate::{
+    App,
+    access::{Admin, Reader, Writer},
+    problem::{Answer, Ask, At, Body},
+};
+
+fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
+    Json(Page { items, next_cursor: None })
+}
+
+#[utoipa::path(get, path = "/resources", tag = "resources", params(ListQuery),
+    responses((status = 200, body = Page<Resource>), (status = 404, body = Problem)))]
+pub async fn resources(State(app): State<App>, _: Reader, Ask(query): Ask<ListQuery>) -> Answer<Json<Page<Resource>>> {
+    Ok(Json(app.engine.resources(query.try_into()?).await?))
+}
+
+#[utoipa::path(get, path = "/resources/{id}", tag = "resources", params(("id" = String, Path)),
+    responses((status = 200, body = Resource), (status = 404, body = Problem)))]
+pub async fn resource(State(app): State<App>, _: Reader, At(id): At<ResourceId>) -> Answer<Json<Resource>> {
+    Ok(Json(app.engine.resource(id).await?))
+}
+
+/// An application uses a resource, without a Score file saying so.
+#[utoipa::path(post, path = "/resources/{id}/consumers", tag = "resources", params(("id" = String, Path)),
+    request_body = ConsumerRequest,
+    responses((status = 201, body = Consumer), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn add_consumer(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<ResourceId>,
+    Body(request): Body<ConsumerRequest>,
+) -> Answer<impl IntoResponse> {
+    Ok((StatusCode::CREATED, Json(app.engine.add_consumer(id, request, &caller.name).await?)))
+}
+
+#[derive(Deserialize, Default, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub struct ConsumerQuery {
+    environment: Option<String>,
+    requirement: Option<String>,
+}
+
+/// An application stops using a resource; the last one out has it destroyed.
+#[utoipa::path(delete, path = "/resources/{id}/consumers/{application}", tag = "resources",
+    params(("id" = String, Path), ("application" = String, Path), ConsumerQuery),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub async fn remove_consumer(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At((id, application)): At<(ResourceId, String)>,
+    Ask(query): Ask<ConsumerQuery>,
+) -> Answer<StatusCode> {
+    let (environment, requirement) = (query.environment.as_deref(), query.requirement.as_deref());
+    app.engine.remove_consumer(id, &application, environment, requirement, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(get, path = "/operations", tag = "operations", params(ListQuery),
+    responses((status = 200, body = Page<Operation>)))]
+pub async fn operations(
+    State(app): State<App>,
+    _: Reader,
+    Ask(query): Ask<ListQuery>,
+) -> Answer<Json<Page<Operation>>> {
+    Ok(Json(app.engine.operations(query.try_into()?).await?))
+}
+
+#[utoipa::path(get, path = "/operations/{id}", tag = "operations", params(("id" = String, Path)),
+    responses((status = 200, body = Operation), (status = 404, body = Problem)))]
+pub async fn operation(State(app): State<App>, _: Reader, At(id): At<OperationId>) -> Answer<Json<Operation>> {
+    Ok(Json(app.engine.operation(id).await?))
+}
+
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct OutputsQuery {
+    app: String,
+    env: String,
+    #[serde(default)]
+    reveal: bool,
+}
+
+/// What an application got, by requirement. Sensitive values need `reveal=true` and the right to deploy.
+#[utoipa::path(get, path = "/outputs", tag = "resources", params(OutputsQuery),
+    responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem)))]
+pub async fn outputs(
+    State(app): State<App>,
+    Reader(caller): Reader,
+    Ask(query): Ask<OutputsQuery>,
+) -> Answer<Json<OutputsByRequirement>> {
+    if query.reveal && !caller.may(conductor_engine::Role::Write) {
+        use conductor_domain::lifecycle::ErrorCode;
+        let detail = "revealing secrets takes the role write";
+        return Err(crate::problem::Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
+    }
+    Ok(Json(app.engine.outputs(&query.app, &query.env, query.reveal).await?))
+}
+
+#[utoipa::path(get, path = "/workers", tag = "workers", responses((status = 200, body = Page<WorkerInfo>)))]
+pub async fn workers(State(app): State<App>, _: Reader) -> Answer<Json<Page<WorkerInfo>>> {
+    Ok(whole(app.engine.workers().await?))
+}
+
+#[utoipa::path(get, path = "/events", tag = "events", params(ListQuery), responses((status = 200, body = Page<Event>)))]
+pub async fn list_events(State(app): State<App>, _: Reader, Ask(query): Ask<ListQuery>) -> Answer<Json<Page<Event>>> {
+    Ok(Json(app.engine.events(query.try_into()?).await?))
+}
+
+/// Makes a token and shows it, once.
+#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = TokenRequest,
+    responses((status = 201, body = Token), (status = 409, body = Problem), (status = 422, body = Problem)))]
+pub async fn create_token(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    Body(request): Body<TokenRequest>,
+) -> Answer<impl IntoResponse> {
+    Ok((StatusCode::CREATED, Json(app.engine.create_token(request, &caller.name).await?)))
+}
+
+#[utoipa::path(get, path = "/tokens", tag = "tokens", responses((status = 200, body = Page<Token>)))]
+pub async fn tokens(State(app): State<App>, _: Admin) -> Answer<Json<Page<Token>>> {
+    Ok(whole(app.engine.tokens().await?))
+}
+
+#[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub async fn revoke_token(State(app): State<App>, Admin(caller): Admin, At(id): At<TokenId>) -> Answer<StatusCode> {
+    app.engine.revoke_token(id, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

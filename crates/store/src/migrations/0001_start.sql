@@ -1,0 +1,432 @@
+-- One text for both databases. SQLite reads BYTEA as BLOB; /*rowid*/ becomes WITHOUT ROWID there.
+-- Ids are 16 bytes, times are microseconds since 1970, JSON is opaque text.
+
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BYTEA NOT NULL) /*rowid*/;
+
+-- Allowed moves are data: (previous, current) must be one of these, on every write.
+CREATE TABLE state_moves (prev TEXT NOT NULL, next TEXT NOT NULL, PRIMARY KEY (prev, next)) /*rowid*/;
+CREATE TABLE operation_moves (prev TEXT NOT NULL, next TEXT NOT NULL, PRIMARY KEY (prev, next)) /*rowid*/;
+CREATE TABLE change_moves (prev TEXT NOT NULL, next TEXT NOT NULL, PRIMARY KEY (prev, next)) /*rowid*/;
+
+-- Whoever plans holds the row of every domain the plan touches: wide to narrow.
+CREATE TABLE domains (
+  id BYTEA PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('global', 'organisation', 'environment')),
+  organisation_id BYTEA
+) /*rowid*/;
+
+CREATE TABLE organisations (
+  id BYTEA PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  domain_id BYTEA NOT NULL REFERENCES domains (id),
+  -- The organisation's data key, sealed by the installation's key.
+  data_key BYTEA NOT NULL,
+  document TEXT NOT NULL,
+  created_at BIGINT NOT NULL
+) /*rowid*/;
+
+CREATE TABLE environments (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  domain_id BYTEA NOT NULL REFERENCES domains (id),
+  document TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+
+CREATE TABLE applications (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  document TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+
+-- Packed files of templates, by digest.
+CREATE TABLE blobs (
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  digest TEXT NOT NULL,
+  body BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (organisation_id, digest)
+);
+
+CREATE TABLE templates (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  class TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+CREATE INDEX templates_by_kind ON templates (organisation_id, kind);
+
+CREATE TABLE template_versions (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  template_id BYTEA NOT NULL REFERENCES templates (id),
+  version TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('preview', 'active', 'deprecated', 'disabled')),
+  manager TEXT NOT NULL,
+  -- Everything else the catalogue says, and what the manager described.
+  document TEXT NOT NULL,
+  content TEXT,
+  -- Of the document and the content: a version never changes what it is.
+  digest TEXT NOT NULL,
+  built_in BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  UNIQUE (template_id, version)
+) /*rowid*/;
+
+CREATE TABLE rules (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  document TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+
+CREATE TABLE principals (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+
+CREATE TABLE grants (
+  principal_id BYTEA NOT NULL REFERENCES principals (id),
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  role TEXT NOT NULL CHECK (role IN ('owner', 'admin', 'write', 'read', 'worker')),
+  environment_id BYTEA REFERENCES environments (id),
+  application_id BYTEA REFERENCES applications (id),
+  created_at BIGINT NOT NULL
+);
+CREATE INDEX grants_by_principal ON grants (principal_id);
+
+CREATE TABLE tokens (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  principal_id BYTEA NOT NULL REFERENCES principals (id),
+  -- SHA-256 of the token; the token itself is nowhere.
+  hash BYTEA NOT NULL UNIQUE,
+  created_at BIGINT NOT NULL,
+  revoked_at BIGINT
+) /*rowid*/;
+
+CREATE TABLE workers (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  name TEXT NOT NULL,
+  document TEXT NOT NULL,
+  seen_at BIGINT NOT NULL
+) /*rowid*/;
+
+-- What an operation asks of a worker, interned.
+CREATE TABLE queues (
+  id BIGINT PRIMARY KEY,
+  needs TEXT NOT NULL UNIQUE
+);
+
+-- The one aggregate: everything that touches the world is a row here.
+CREATE TABLE changes (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  kind TEXT NOT NULL,
+  environment_id BYTEA REFERENCES environments (id),
+  application_id BYTEA REFERENCES applications (id),
+  prev_status TEXT NOT NULL,
+  status TEXT NOT NULL,
+  -- Per application and environment: one running, one waiting.
+  slot TEXT CHECK (slot IN ('running', 'waiting')),
+  parent_id BYTEA REFERENCES changes (id),
+  -- Embedded: the process that answers for it; whoever finds it dead takes over.
+  owner_id BYTEA,
+  actor TEXT NOT NULL,
+  commit_sha TEXT,
+  -- Sealed: the Score file, the image and what else was asked for.
+  request BYTEA NOT NULL,
+  plan_number BIGINT NOT NULL,
+  -- What was decided, for people: items and removals with reasons.
+  plan TEXT,
+  -- How many uses of resources it gives up at its end.
+  releases BIGINT NOT NULL,
+  open_operations BIGINT NOT NULL,
+  failed_operations BIGINT NOT NULL,
+  error TEXT,
+  timeout_at BIGINT,
+  rollback BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  started_at BIGINT,
+  completed_at BIGINT,
+  updated_at BIGINT NOT NULL,
+  cancel_requested_at BIGINT,
+  FOREIGN KEY (prev_status, status) REFERENCES change_moves (prev, next)
+) /*rowid*/;
+CREATE UNIQUE INDEX changes_one_per_slot ON changes (application_id, environment_id, slot) WHERE slot IS NOT NULL;
+CREATE INDEX changes_open ON changes (status) WHERE status IN ('pending', 'approval_pending', 'in_progress');
+CREATE INDEX changes_by_environment ON changes (environment_id, id);
+CREATE INDEX changes_owned ON changes (owner_id) WHERE owner_id IS NOT NULL AND status IN ('pending', 'approval_pending', 'in_progress');
+CREATE INDEX changes_by_parent ON changes (parent_id) WHERE parent_id IS NOT NULL;
+
+CREATE TABLE idempotency (
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  key_hash BYTEA NOT NULL,
+  body_hash BYTEA NOT NULL,
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (organisation_id, key_hash)
+) /*rowid*/;
+
+CREATE TABLE resources (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  -- Where it was made; it belongs to its domain.
+  environment_id BYTEA NOT NULL REFERENCES environments (id),
+  domain_id BYTEA NOT NULL REFERENCES domains (id),
+  kind TEXT NOT NULL,
+  class TEXT NOT NULL,
+  key_tag TEXT NOT NULL CHECK (key_tag IN ('dedicated', 'shared', 'matched', 'workload')),
+  key_name TEXT NOT NULL,
+  name TEXT NOT NULL,
+  slug TEXT NOT NULL UNIQUE,
+  workload BIGINT NOT NULL,
+  template_version_id BYTEA NOT NULL REFERENCES template_versions (id),
+  prev_state TEXT NOT NULL,
+  state TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('ready', 'queued', 'approval_pending', 'pending', 'in_progress', 'done', 'error', 'rejected', 'unknown')),
+  kept_by TEXT NOT NULL CHECK (kept_by IN ('consumers', 'pool', 'hand', 'external')),
+  protected BIGINT NOT NULL,
+  generation BIGINT NOT NULL,
+  observed_generation BIGINT NOT NULL,
+  -- Desired: symbolic parameters, sensitive leaves sealed.
+  spec TEXT NOT NULL,
+  -- Last success: symbolic parameters, version, resolved inputs (sealed) and their digest, outputs by leaf.
+  applied_spec TEXT,
+  applied_version_id BYTEA REFERENCES template_versions (id),
+  inputs BYTEA,
+  inputs_digest BYTEA,
+  outputs TEXT,
+  -- What the manager keeps with it, sealed.
+  manager_state BYTEA,
+  external_id TEXT,
+  -- Last look.
+  observed TEXT,
+  observed_at BIGINT,
+  message TEXT,
+  error TEXT,
+  -- Raised by every claim; whoever holds an older one holds nothing.
+  fence BIGINT NOT NULL,
+  waiters BIGINT NOT NULL,
+  max_consumers BIGINT,
+  replaced_by BYTEA REFERENCES resources (id),
+  lineage_id BYTEA NOT NULL,
+  created_by TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  FOREIGN KEY (prev_state, state) REFERENCES state_moves (prev, next)
+) /*rowid*/;
+CREATE UNIQUE INDEX resources_live_key ON resources (domain_id, kind, class, key_tag, key_name)
+  WHERE state IN ('provision', 'provisioned');
+CREATE INDEX resources_doomed_key ON resources (domain_id, kind, class, key_tag, key_name) WHERE state = 'destroy';
+CREATE INDEX resources_by_environment ON resources (environment_id, id);
+CREATE INDEX resources_by_external_id ON resources (organisation_id, external_id) WHERE external_id IS NOT NULL;
+
+CREATE TABLE consumers (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  application_id BYTEA NOT NULL REFERENCES applications (id),
+  environment_id BYTEA NOT NULL REFERENCES environments (id),
+  requirement TEXT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('joining', 'active', 'leaving')),
+  params TEXT NOT NULL,
+  -- The change that joined it, or that takes it away.
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  since BIGINT NOT NULL,
+  PRIMARY KEY (resource_id, application_id, environment_id, requirement)
+) /*rowid*/;
+CREATE INDEX consumers_by_application ON consumers (application_id, environment_id);
+CREATE INDEX consumers_leaving ON consumers (change_id) WHERE state = 'leaving';
+
+CREATE TABLE dependencies (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  depends_on_id BYTEA NOT NULL REFERENCES resources (id),
+  requirement TEXT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('strong', 'weak', 'output')),
+  relationship TEXT NOT NULL CHECK (relationship IN ('requires', 'uses', 'extends')),
+  PRIMARY KEY (resource_id, depends_on_id, requirement)
+) /*rowid*/;
+CREATE INDEX dependencies_reverse ON dependencies (depends_on_id);
+
+-- Which of a resource's parameters it can be matched on; filled as key sets come into use.
+CREATE TABLE keysets (
+  id BIGINT PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  kind TEXT NOT NULL,
+  class TEXT NOT NULL,
+  names TEXT NOT NULL,
+  UNIQUE (organisation_id, kind, class, names)
+);
+CREATE TABLE match_keys (
+  domain_id BYTEA NOT NULL REFERENCES domains (id),
+  keyset_id BIGINT NOT NULL REFERENCES keysets (id),
+  hash BYTEA NOT NULL,
+  consumers BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  organisation_id BYTEA NOT NULL,
+  PRIMARY KEY (domain_id, keyset_id, hash, consumers, created_at, resource_id)
+) /*rowid*/;
+CREATE INDEX match_keys_by_resource ON match_keys (resource_id);
+
+CREATE TABLE revisions (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  number BIGINT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('draft', 'proposed', 'approved', 'applying', 'applied', 'failed', 'rejected', 'discarded')),
+  template_version_id BYTEA NOT NULL REFERENCES template_versions (id),
+  spec TEXT NOT NULL,
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (resource_id, number)
+) /*rowid*/;
+
+CREATE TABLE operations (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  plan_number BIGINT NOT NULL,
+  resource_id BYTEA REFERENCES resources (id),
+  kind TEXT NOT NULL,
+  prev_status TEXT NOT NULL,
+  status TEXT NOT NULL,
+  -- Approval: null = none needed, 'closed' = asked and waiting, 'open' = given.
+  gate TEXT CHECK (gate IN ('closed', 'open')),
+  generation BIGINT NOT NULL,
+  conditional BIGINT NOT NULL,
+  -- Null: nothing to run.
+  queue_id BIGINT REFERENCES queues (id),
+  -- Edges and waits that are still open.
+  open_predecessors BIGINT NOT NULL,
+  attempt BIGINT NOT NULL,
+  retries BIGINT NOT NULL,
+  not_before BIGINT NOT NULL,
+  worker_id BYTEA,
+  request_id BYTEA,
+  fence BIGINT NOT NULL,
+  -- Counted up by every renewal; a reaper watches it stand still.
+  renewals BIGINT NOT NULL,
+  lines BIGINT NOT NULL,
+  lease_ms BIGINT NOT NULL,
+  cancel_requested_at BIGINT,
+  result_digest BYTEA,
+  -- Sealed for the resource: what this attempt was given.
+  inputs BYTEA,
+  inputs_digest BYTEA,
+  -- Sealed: what terraform had begun, for recovery.
+  journal BYTEA,
+  -- What a describe works on.
+  payload TEXT,
+  error TEXT,
+  created_at BIGINT NOT NULL,
+  started_at BIGINT,
+  completed_at BIGINT,
+  FOREIGN KEY (prev_status, status) REFERENCES operation_moves (prev, next)
+) /*rowid*/;
+CREATE INDEX operations_ready ON operations (queue_id, not_before, id) WHERE status = 'queued';
+CREATE UNIQUE INDEX operations_one_running ON operations (resource_id) WHERE status = 'in_progress' AND resource_id IS NOT NULL;
+CREATE INDEX operations_running ON operations (worker_id) WHERE status = 'in_progress';
+CREATE INDEX operations_open_by_resource ON operations (resource_id)
+  WHERE status IN ('blocked', 'approval_pending', 'queued', 'in_progress');
+CREATE INDEX operations_by_change ON operations (change_id);
+
+CREATE TABLE operation_edges (
+  operation_id BYTEA NOT NULL REFERENCES operations (id),
+  predecessor_id BYTEA NOT NULL REFERENCES operations (id),
+  PRIMARY KEY (predecessor_id, operation_id)
+) /*rowid*/;
+CREATE INDEX operation_edges_back ON operation_edges (operation_id);
+
+-- On (resource, generation, ready | gone), not on somebody's operation.
+CREATE TABLE waits (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  operation_id BYTEA NOT NULL REFERENCES operations (id),
+  generation BIGINT NOT NULL,
+  until TEXT NOT NULL CHECK (until IN ('ready', 'gone')),
+  PRIMARY KEY (resource_id, operation_id, until)
+) /*rowid*/;
+CREATE INDEX waits_by_operation ON waits (operation_id);
+
+CREATE TABLE attempts (
+  operation_id BYTEA NOT NULL REFERENCES operations (id),
+  number BIGINT NOT NULL,
+  worker_id BYTEA,
+  fence BIGINT NOT NULL,
+  started_at BIGINT,
+  ended_at BIGINT NOT NULL,
+  outcome TEXT NOT NULL,
+  error TEXT,
+  PRIMARY KEY (operation_id, number)
+) /*rowid*/;
+
+-- Terraform's state, every version, sealed; the lock is bound to the fence.
+CREATE TABLE states (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  number BIGINT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  serial BIGINT NOT NULL,
+  lineage TEXT NOT NULL,
+  digest BYTEA NOT NULL,
+  body BYTEA NOT NULL,
+  fence BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (resource_id, number)
+);
+CREATE TABLE state_locks (
+  resource_id BYTEA PRIMARY KEY REFERENCES resources (id),
+  lock_id TEXT NOT NULL,
+  fence BIGINT NOT NULL,
+  document TEXT NOT NULL,
+  created_at BIGINT NOT NULL
+) /*rowid*/;
+
+CREATE TABLE log_heads (
+  change_id BYTEA PRIMARY KEY REFERENCES changes (id),
+  next_seq BIGINT NOT NULL
+) /*rowid*/;
+CREATE TABLE log_chunks (
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  first_seq BIGINT NOT NULL,
+  count BIGINT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  operation_id BYTEA NOT NULL REFERENCES operations (id),
+  -- Compressed, then sealed.
+  body BYTEA NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (change_id, first_seq)
+);
+
+-- What happened, by whom; hashes are chained later by one sealer.
+CREATE TABLE events (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  kind TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  change_id BYTEA,
+  resource_id BYTEA,
+  operation_id BYTEA,
+  document TEXT NOT NULL,
+  chain BYTEA,
+  created_at BIGINT NOT NULL
+) /*rowid*/;
+CREATE INDEX events_by_resource ON events (resource_id, id) WHERE resource_id IS NOT NULL;
+CREATE INDEX events_by_change ON events (change_id, id) WHERE change_id IS NOT NULL;

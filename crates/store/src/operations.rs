@@ -1,0 +1,492 @@
+//! Operations: planned, claimed under a lease with a fence, renewed, ended; and what waits for them.
+
+use std::collections::BTreeSet;
+
+use conductor_domain::{
+    ids::{ChangeId, OperationId, OrganisationId, ResourceId, WorkerId},
+    lifecycle::{OperationKind, OperationStatus},
+};
+use serde_json::Value as Json;
+use uuid::Uuid;
+
+use crate::{Result, Row, Tx, Value, params, tx::placeholders};
+
+#[derive(Clone, Debug)]
+pub struct NewOperation {
+    pub id: OperationId,
+    pub organisation: OrganisationId,
+    pub change: ChangeId,
+    pub plan_number: i64,
+    pub resource: Option<ResourceId>,
+    pub kind: OperationKind,
+    pub generation: i64,
+    pub conditional: bool,
+    pub queue: Option<i64>,
+    pub open_predecessors: i64,
+    pub retries: i64,
+    pub payload: Option<Json>,
+    pub now: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct OperationRow {
+    pub id: OperationId,
+    pub organisation: OrganisationId,
+    pub change: ChangeId,
+    pub resource: Option<ResourceId>,
+    pub kind: OperationKind,
+    pub status: OperationStatus,
+    pub generation: i64,
+    pub conditional: bool,
+    pub queue: Option<i64>,
+    pub open_predecessors: i64,
+    pub attempt: i64,
+    pub retries: i64,
+    pub not_before: i64,
+    pub worker: Option<WorkerId>,
+    pub fence: i64,
+    pub renewals: i64,
+    pub lines: i64,
+    pub cancel_requested_at: Option<i64>,
+    pub result_digest: Option<Vec<u8>>,
+    pub payload: Option<Json>,
+    pub error: Option<Json>,
+    pub created_at: i64,
+    pub started_at: Option<i64>,
+    pub completed_at: Option<i64>,
+}
+
+const OPERATION: &str = "SELECT o.id, o.organisation_id, o.change_id, o.resource_id, o.kind, o.status, o.generation,
+    o.conditional, o.queue_id, o.open_predecessors, o.attempt, o.retries, o.not_before, o.worker_id, o.fence, o.renewals,
+    o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at
+    FROM operations o";
+
+fn operation_row(row: &Row) -> Result<OperationRow> {
+    Ok(OperationRow {
+        id: row.id(0)?,
+        organisation: row.id(1)?,
+        change: row.id(2)?,
+        resource: row.opt(3, Row::id)?,
+        kind: row.word(4)?,
+        status: row.word(5)?,
+        generation: row.int(6)?,
+        conditional: row.flag(7)?,
+        queue: row.opt(8, Row::int)?,
+        open_predecessors: row.int(9)?,
+        attempt: row.int(10)?,
+        retries: row.int(11)?,
+        not_before: row.int(12)?,
+        worker: row.opt(13, Row::id)?,
+        fence: row.int(14)?,
+        renewals: row.int(15)?,
+        lines: row.int(16)?,
+        cancel_requested_at: row.opt(17, Row::int)?,
+        result_digest: row.opt(18, Row::bytes)?.map(<[u8]>::to_vec),
+        payload: row.opt(19, Row::json)?,
+        error: row.opt(20, Row::json)?,
+        created_at: row.int(21)?,
+        started_at: row.opt(22, Row::int)?,
+        completed_at: row.opt(23, Row::int)?,
+    })
+}
+
+/// An operation at work, as the reaper sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningRow {
+    pub id: OperationId,
+    pub worker: Option<WorkerId>,
+    pub fence: i64,
+    pub renewals: i64,
+    pub lease_ms: i64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct OperationFilter {
+    pub change: Option<ChangeId>,
+    pub resource: Option<ResourceId>,
+    pub status: Option<OperationStatus>,
+    pub before: Option<OperationId>,
+    pub limit: i64,
+}
+
+impl Tx<'_> {
+    pub fn insert_operation(&mut self, new: &NewOperation) -> Result<()> {
+        let status = if new.open_predecessors == 0 && new.queue.is_some() {
+            self.wake();
+            OperationStatus::Queued
+        } else {
+            OperationStatus::Blocked
+        };
+        self.put(
+            "INSERT INTO operations (id, organisation_id, change_id, plan_number, resource_id, kind, prev_status, status,
+                 generation, conditional, queue_id, open_predecessors, attempt, retries, not_before, fence, renewals,
+                 lines, lease_ms, payload, created_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, $11, 0, $12, $13, 0, 0, 0, 0, $14, $13)",
+            params![
+                new.id,
+                new.organisation,
+                new.change,
+                new.plan_number,
+                new.resource,
+                new.kind.as_str(),
+                status.as_str(),
+                new.generation,
+                new.conditional,
+                new.queue,
+                new.open_predecessors,
+                new.retries,
+                new.now,
+                new.payload.as_ref()
+            ],
+        )
+    }
+
+    pub fn insert_edge(&mut self, operation: OperationId, predecessor: OperationId) -> Result<()> {
+        self.put(
+            "INSERT INTO operation_edges (operation_id, predecessor_id) VALUES ($1, $2)",
+            params![operation, predecessor],
+        )
+    }
+
+    pub fn insert_wait(
+        &mut self,
+        resource: ResourceId,
+        operation: OperationId,
+        generation: i64,
+        until: &str,
+    ) -> Result<()> {
+        self.put(
+            "INSERT INTO waits (resource_id, operation_id, generation, until) VALUES ($1, $2, $3, $4)",
+            params![resource, operation, generation, until],
+        )
+    }
+
+    pub fn operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
+        let row = self.query_one(&format!("{OPERATION} WHERE o.id = $1"), params![id])?;
+        row.as_ref().map(operation_row).transpose()
+    }
+
+    pub fn lock_operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
+        let row = self.query_one(&format!("{OPERATION} WHERE o.id = $1 FOR UPDATE"), params![id])?;
+        row.as_ref().map(operation_row).transpose()
+    }
+
+    pub fn operations(&mut self, organisation: OrganisationId, filter: &OperationFilter) -> Result<Vec<OperationRow>> {
+        let mut sql = format!("{OPERATION} WHERE o.organisation_id = $1");
+        let mut values: Vec<Value> = vec![organisation.into()];
+        let mut narrow = |clause: &str, value: Value| {
+            values.push(value);
+            sql.push_str(&format!(" AND {clause} ${}", values.len()));
+        };
+        if let Some(change) = filter.change {
+            narrow("o.change_id =", change.into());
+        }
+        if let Some(resource) = filter.resource {
+            narrow("o.resource_id =", resource.into());
+        }
+        if let Some(status) = filter.status {
+            narrow("o.status =", status.as_str().into());
+        }
+        if let Some(before) = filter.before {
+            narrow("o.id <", before.into());
+        }
+        sql.push_str(&format!(" ORDER BY o.id DESC LIMIT {}", filter.limit.clamp(1, 1001)));
+        self.query(&sql, &values)?.iter().map(operation_row).collect()
+    }
+
+    /// The next operations ready for these queues; `owner` limits them to one embedded process's changes.
+    pub fn ready_operations(
+        &mut self,
+        queues: &[i64],
+        owner: Option<Uuid>,
+        now: i64,
+        limit: i64,
+    ) -> Result<Vec<OperationRow>> {
+        if queues.is_empty() || limit == 0 {
+            return Ok(vec![]);
+        }
+        let mut values: Vec<Value> = vec![now.into(), limit.into()];
+        values.extend(queues.iter().map(|queue| Value::from(*queue)));
+        let list = placeholders(3, queues.len());
+        let mine = match owner {
+            Some(owner) => {
+                values.push(owner.into());
+                format!(" AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})", values.len())
+            }
+            None => String::new(),
+        };
+        let rows = self.query(
+            &format!(
+                "{OPERATION} WHERE o.status = 'queued' AND o.queue_id IN ({list}) AND o.not_before <= $1{mine}
+                 ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
+            ),
+            &values,
+        )?;
+        rows.iter().map(operation_row).collect()
+    }
+
+    /// When the next one that is held back by a retry's pause becomes ready.
+    pub fn next_ready_at(&mut self) -> Result<Option<i64>> {
+        let row = self.query_one("SELECT min(not_before) FROM operations WHERE status = 'queued'", &[])?;
+        row.map_or(Ok(None), |row| row.opt(0, Row::int))
+    }
+
+    /// Raises the fence of the resource; `None` when it is not where the operation expects it.
+    pub fn raise_fence(&mut self, resource: ResourceId, now: i64) -> Result<Option<i64>> {
+        let row = self.query_one(
+            "UPDATE resources SET fence = fence + 1, prev_state = state, status = 'in_progress', updated_at = $2
+             WHERE id = $1 AND status = 'queued' RETURNING fence",
+            params![resource, now],
+        )?;
+        row.map(|row| row.int(0)).transpose()
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one column each")]
+    pub fn claim_operation(
+        &mut self,
+        id: OperationId,
+        worker: WorkerId,
+        request: Uuid,
+        fence: i64,
+        lease_ms: i64,
+        inputs: Option<Vec<u8>>,
+        inputs_digest: Option<Vec<u8>>,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE operations SET prev_status = 'queued', status = 'in_progress', worker_id = $2, request_id = $3,
+                 fence = $4, lease_ms = $5, inputs = $6, inputs_digest = $7, attempt = attempt + 1, lines = 0,
+                 renewals = renewals + 1, started_at = coalesce(started_at, $8)
+             WHERE id = $1 AND status = 'queued'",
+            params![id, worker, request, fence, lease_ms, inputs, inputs_digest, now],
+        )
+    }
+
+    /// What the same request claimed before its answer was lost.
+    pub fn claimed_by_request(&mut self, worker: WorkerId, request: Uuid) -> Result<Vec<OperationRow>> {
+        let rows = self.query(
+            &format!("{OPERATION} WHERE o.worker_id = $1 AND o.status = 'in_progress' AND o.request_id = $2"),
+            params![worker, request],
+        )?;
+        rows.iter().map(operation_row).collect()
+    }
+
+    /// Counts a renewal and lines; `None` when the claim is no longer held.
+    pub fn renew_operation(&mut self, id: OperationId, fence: i64, lines: i64) -> Result<Option<(i64, bool)>> {
+        let row = self.query_one(
+            "UPDATE operations SET renewals = renewals + 1, lines = CASE WHEN lines > $3 THEN lines ELSE $3 END
+             WHERE id = $1 AND fence = $2 AND status = 'in_progress'
+             RETURNING lines, CASE WHEN cancel_requested_at IS NULL THEN 0 ELSE 1 END",
+            params![id, fence, lines],
+        )?;
+        row.map(|row| Ok((row.int(0)?, row.int(1)? != 0))).transpose()
+    }
+
+    pub fn set_journal(&mut self, id: OperationId, journal: Vec<u8>) -> Result<()> {
+        self.put("UPDATE operations SET journal = $2 WHERE id = $1", params![id, journal])
+    }
+
+    pub fn journal(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
+        let row = self.query_one("SELECT journal FROM operations WHERE id = $1", params![id])?;
+        row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
+    }
+
+    /// The end of an operation, from a status it must have.
+    pub fn end_operation(
+        &mut self,
+        id: OperationId,
+        from: OperationStatus,
+        to: OperationStatus,
+        digest: Option<Vec<u8>>,
+        error: Option<&Json>,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE operations SET prev_status = $2, status = $3, result_digest = $4, error = $5, completed_at = $6
+             WHERE id = $1 AND status = $2",
+            params![id, from.as_str(), to.as_str(), digest, error, now],
+        )
+    }
+
+    /// Back into the queue: a retry, or after its worker was lost.
+    pub fn requeue_operation(&mut self, row: &OperationRow, not_before: i64, error: Option<&Json>) -> Result<()> {
+        self.wake();
+        self.put_one(
+            "UPDATE operations SET prev_status = 'in_progress', status = 'queued', worker_id = NULL, not_before = $3,
+                 error = $4 WHERE id = $1 AND status = 'in_progress' AND fence = $2",
+            params![row.id, row.fence, not_before, error],
+        )
+    }
+
+    pub fn insert_attempt(&mut self, row: &OperationRow, outcome: &str, error: Option<&Json>, now: i64) -> Result<()> {
+        self.put(
+            "INSERT INTO attempts (operation_id, number, worker_id, fence, started_at, ended_at, outcome, error)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+             ON CONFLICT (operation_id, number) DO NOTHING",
+            params![row.id, row.attempt, row.worker, row.fence, row.started_at, now, outcome, error],
+        )
+    }
+
+    pub fn running_operations(&mut self) -> Result<Vec<RunningRow>> {
+        let rows = self.query(
+            "SELECT id, worker_id, fence, renewals, lease_ms FROM operations WHERE status = 'in_progress'",
+            &[],
+        )?;
+        rows.iter()
+            .map(|row| {
+                Ok(RunningRow {
+                    id: row.id(0)?,
+                    worker: row.opt(1, Row::id)?,
+                    fence: row.int(2)?,
+                    renewals: row.int(3)?,
+                    lease_ms: row.int(4)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Operations that come right after this one.
+    pub fn successors(&mut self, id: OperationId) -> Result<Vec<OperationId>> {
+        let rows = self.query(
+            "SELECT operation_id FROM operation_edges WHERE predecessor_id = $1 ORDER BY operation_id",
+            params![id],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    /// One thing less to wait for; returns those with nothing left.
+    pub fn advance_operations(&mut self, ids: &BTreeSet<OperationId>) -> Result<Vec<OperationRow>> {
+        let mut ready = Vec::new();
+        for id in ids {
+            let row = self.query_one(
+                "UPDATE operations SET open_predecessors = open_predecessors - 1 WHERE id = $1 AND status = 'blocked'
+                 RETURNING open_predecessors",
+                params![id],
+            )?;
+            if row.map_or(Ok(-1), |row| row.int(0))? == 0 {
+                ready.extend(self.operation(*id)?);
+            }
+        }
+        Ok(ready)
+    }
+
+    pub fn queue_operation(&mut self, id: OperationId, now: i64) -> Result<()> {
+        self.wake();
+        self.put_one(
+            "UPDATE operations SET prev_status = 'blocked', status = 'queued', not_before = $2
+             WHERE id = $1 AND status = 'blocked' AND open_predecessors = 0",
+            params![id, now],
+        )
+    }
+
+    /// Who waits for a resource, and for what; the waits are over.
+    pub fn take_waits(&mut self, resource: ResourceId, until: &str, generation: i64) -> Result<BTreeSet<OperationId>> {
+        let rows = self.query(
+            "DELETE FROM waits WHERE resource_id = $1 AND until = $2 AND generation <= $3 RETURNING operation_id",
+            params![resource, until, generation],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    pub fn waits_of(&mut self, operation: OperationId) -> Result<Vec<(ResourceId, String)>> {
+        let rows = self.query(
+            "SELECT resource_id, until FROM waits WHERE operation_id = $1 ORDER BY resource_id",
+            params![operation],
+        )?;
+        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned()))).collect()
+    }
+
+    pub fn drop_waits(&mut self, operation: OperationId) -> Result<()> {
+        self.put("DELETE FROM waits WHERE operation_id = $1", params![operation])
+    }
+
+    /// Predecessors that are not done.
+    pub fn open_predecessors_of(&mut self, operation: OperationId) -> Result<Vec<OperationRow>> {
+        let rows = self.query(
+            &format!(
+                "{OPERATION} JOIN operation_edges e ON e.predecessor_id = o.id WHERE e.operation_id = $1
+                 AND o.status <> 'succeeded' ORDER BY o.id"
+            ),
+            params![operation],
+        )?;
+        rows.iter().map(operation_row).collect()
+    }
+
+    /// Not yet over, of one change.
+    pub fn open_operations_of(&mut self, change: ChangeId) -> Result<Vec<OperationRow>> {
+        let rows = self.query(
+            &format!(
+                "{OPERATION} WHERE o.change_id = $1
+                 AND o.status IN ('blocked', 'approval_pending', 'queued', 'in_progress') ORDER BY o.id"
+            ),
+            params![change],
+        )?;
+        rows.iter().map(operation_row).collect()
+    }
+
+    pub fn ask_to_stop(&mut self, change: ChangeId, now: i64) -> Result<u64> {
+        self.execute(
+            "UPDATE operations SET cancel_requested_at = $2 WHERE change_id = $1 AND status = 'in_progress'
+             AND cancel_requested_at IS NULL",
+            params![change, now],
+        )
+    }
+
+    /// Of the operations a worker runs, those that shall stop or are no longer its own.
+    pub fn to_stop(&mut self, worker: WorkerId, running: &[OperationId]) -> Result<Vec<OperationId>> {
+        if running.is_empty() {
+            return Ok(vec![]);
+        }
+        let mut values: Vec<Value> = vec![worker.into()];
+        values.extend(running.iter().map(Value::from));
+        let rows = self.query(
+            &format!(
+                "SELECT id FROM operations WHERE id IN ({}) AND (cancel_requested_at IS NOT NULL
+                 OR status <> 'in_progress' OR worker_id <> $1)",
+                placeholders(2, running.len())
+            ),
+            &values,
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    /// How many are ready, and since when the oldest.
+    pub fn queue_depth(&mut self, now: i64) -> Result<(i64, Option<i64>)> {
+        let row = self.query_one(
+            "SELECT count(*), min(not_before) FROM operations WHERE status = 'queued' AND not_before <= $1",
+            params![now],
+        )?;
+        row.map_or(Ok((0, None)), |row| Ok((row.int(0)?, row.opt(1, Row::int)?)))
+    }
+
+    pub fn see_worker(
+        &mut self,
+        organisation: OrganisationId,
+        id: WorkerId,
+        name: &str,
+        document: &Json,
+        now: i64,
+    ) -> Result<()> {
+        self.put(
+            "INSERT INTO workers (id, organisation_id, name, document, seen_at) VALUES ($1, $2, $3, $4, $5)
+             ON CONFLICT (id) DO UPDATE SET document = excluded.document, seen_at = excluded.seen_at",
+            params![id, organisation, name, document, now],
+        )
+    }
+
+    pub fn workers(&mut self, organisation: OrganisationId) -> Result<Vec<(WorkerId, String, Json, i64)>> {
+        let rows = self.query(
+            "SELECT id, name, document, seen_at FROM workers WHERE organisation_id = $1 ORDER BY seen_at DESC",
+            params![organisation],
+        )?;
+        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?))).collect()
+    }
+}
+
+impl Tx<'_> {
+    /// What the current attempt was given, sealed.
+    pub fn operation_inputs(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
+        let row = self.query_one("SELECT inputs FROM operations WHERE id = $1", params![id])?;
+        row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
+    }
+}

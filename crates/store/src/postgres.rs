@@ -1,0 +1,305 @@
+//! PostgreSQL: a thread per connection, each with its own small runtime, so that a use case runs straight
+//! through. READ COMMITTED; what must not move is locked before it is read.
+//!
+//! Writes whose answer is not needed are kept back and sent together with the next read or the commit: the
+//! round trips of a transaction are counted by its reads.
+
+use std::{collections::HashMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use futures_util::future::{join_all, poll_fn};
+use tokio::runtime::{Builder, Runtime};
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement, error::SqlState, types::ToSql};
+
+use crate::{
+    Error, Result, Row, Value,
+    db::{Hub, Work},
+    seal::Sealer,
+    sqlite::spawn,
+    tx::{Backend, Expect, Tx, check},
+};
+
+const CHANNEL: &str = "conductor";
+const TRIES: usize = 8;
+
+pub(crate) struct Postgres {
+    pub writers: Sender<Box<dyn Work>>,
+    pub readers: Sender<Box<dyn Work>>,
+}
+
+pub(crate) struct PgSession {
+    runtime: Runtime,
+    client: Client,
+    statements: HashMap<String, Statement>,
+    deferred: Vec<(Statement, Vec<Value>, Expect, String)>,
+}
+
+fn runtime() -> Result<Runtime> {
+    Builder::new_current_thread().enable_all().build().map_err(|error| Error::Unreachable(error.to_string()))
+}
+
+impl PgSession {
+    pub fn connect(config: &Config) -> Result<Self> {
+        let runtime = runtime()?;
+        let client = runtime.block_on(async {
+            let (client, connection) = config.connect(NoTls).await.map_err(unreachable)?;
+            tokio::spawn(async move {
+                let _ = connection.await;
+            });
+            Ok::<_, Error>(client)
+        })?;
+        Ok(Self { runtime, client, statements: HashMap::new(), deferred: Vec::new() })
+    }
+
+    fn statement(&mut self, sql: &str) -> Result<Statement> {
+        if let Some(statement) = self.statements.get(sql) {
+            return Ok(statement.clone());
+        }
+        let statement = self.runtime.block_on(self.client.prepare(sql))?;
+        self.statements.insert(sql.to_owned(), statement.clone());
+        Ok(statement)
+    }
+
+    pub fn query(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>> {
+        let statement = self.statement(sql)?;
+        let deferred = std::mem::take(&mut self.deferred);
+        let client = &self.client;
+        let (rows, writes) = self.runtime.block_on(async {
+            let writes = join_all(deferred.iter().map(|(s, p, ..)| run(client, s, p)));
+            let read = async {
+                let refs: Vec<&(dyn ToSql + Sync)> = params.iter().map(|p| p as &(dyn ToSql + Sync)).collect();
+                client.query(&statement, &refs).await
+            };
+            // Polled in this order, so sent in this order, in one go.
+            let (writes, rows) = futures_util::future::join(writes, read).await;
+            (rows, writes)
+        });
+        settle(&deferred, writes)?;
+        Ok(rows?.iter().map(|row| Row((0..row.len()).map(|i| row.get(i)).collect())).collect())
+    }
+
+    pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64> {
+        self.flush()?;
+        let statement = self.statement(sql)?;
+        let client = &self.client;
+        Ok(self.runtime.block_on(run(client, &statement, params))?)
+    }
+
+    pub fn defer(&mut self, sql: &str, params: &[Value], expect: Expect) -> Result<()> {
+        let statement = self.statement(sql)?;
+        self.deferred.push((statement, params.to_vec(), expect, sql.to_owned()));
+        Ok(())
+    }
+
+    pub fn flush(&mut self) -> Result<()> {
+        if self.deferred.is_empty() {
+            return Ok(());
+        }
+        let deferred = std::mem::take(&mut self.deferred);
+        let client = &self.client;
+        let writes = self.runtime.block_on(join_all(deferred.iter().map(|(s, p, ..)| run(client, s, p))));
+        settle(&deferred, writes)
+    }
+
+    pub fn batch(&mut self, sql: &str) -> Result<()> {
+        Ok(self.runtime.block_on(self.client.batch_execute(sql))?)
+    }
+
+    /// Deferred writes and the commit in one round trip, when all of them may touch any number of rows.
+    fn commit(&mut self) -> Result<()> {
+        if self.deferred.iter().any(|(_, _, expect, _)| *expect != Expect::Any) {
+            self.flush()?;
+            return self.batch("COMMIT");
+        }
+        let deferred = std::mem::take(&mut self.deferred);
+        let client = &self.client;
+        let (writes, commit) = self.runtime.block_on(async {
+            let writes = join_all(deferred.iter().map(|(s, p, ..)| run(client, s, p)));
+            futures_util::future::join(writes, client.batch_execute("COMMIT")).await
+        });
+        settle(&deferred, writes)?;
+        Ok(commit?)
+    }
+
+    fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+}
+
+async fn run(client: &Client, statement: &Statement, params: &[Value]) -> std::result::Result<u64, tokio_postgres::Error> {
+    let refs: Vec<&(dyn ToSql + Sync)> = params.iter().map(|p| p as &(dyn ToSql + Sync)).collect();
+    client.execute(statement, &refs).await
+}
+
+fn settle(
+    deferred: &[(Statement, Vec<Value>, Expect, String)],
+    writes: Vec<std::result::Result<u64, tokio_postgres::Error>>,
+) -> Result<()> {
+    for ((_, _, expect, sql), touched) in deferred.iter().zip(writes) {
+        check(*expect, touched?, sql)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn unreachable(error: tokio_postgres::Error) -> Error {
+    Error::Unreachable(match error.as_db_error() {
+        Some(db) => db.message().to_owned(),
+        None => {
+            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
+            format!("{error}{}", source.unwrap_or_default())
+        }
+    })
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.code() {
+            Some(code) if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
+                Self::Busy(error.to_string())
+            }
+            Some(code) if *code == SqlState::UNIQUE_VIOLATION => {
+                Self::Taken(error.as_db_error().and_then(|e| e.constraint()).unwrap_or_default().to_owned())
+            }
+            Some(_) => Self::Database(error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().to_owned())),
+            None => unreachable(error),
+        }
+    }
+}
+
+impl Postgres {
+    pub fn start(config: Config, connections: usize, sealer: Arc<Sealer>, hub: Arc<Hub>) -> Result<Self> {
+        let (writers, writes) = unbounded();
+        let (readers, reads) = unbounded();
+        let first = PgSession::connect(&config)?;
+        let mut first = Some(first);
+        for i in 0..connections {
+            let (config, sealer, hub) = (config.clone(), sealer.clone(), hub.clone());
+            let (work, write) = if i % 4 == 3 { (reads.clone(), false) } else { (writes.clone(), true) };
+            let session = first.take();
+            spawn(&format!("postgres-{i}"), move || session_loop(&config, session, &work, write, &sealer, &hub))?;
+        }
+        let (ring, rings) = bounded(1);
+        if let Ok(mut outside) = hub.outside.lock() {
+            *outside = Some(ring);
+        }
+        let notify = config.clone();
+        spawn("postgres-notify", move || notify_loop(&notify, &rings))?;
+        spawn("postgres-listen", move || listen_loop(&config, &hub))?;
+        Ok(Self { writers, readers })
+    }
+}
+
+fn session_loop(
+    config: &Config,
+    mut session: Option<PgSession>,
+    queue: &Receiver<Box<dyn Work>>,
+    write: bool,
+    sealer: &Arc<Sealer>,
+    hub: &Arc<Hub>,
+) {
+    while let Ok(mut work) = queue.recv() {
+        let mut wake = false;
+        for attempt in 1..=TRIES {
+            if session.as_ref().is_none_or(PgSession::is_closed) {
+                session = match PgSession::connect(config) {
+                    Ok(session) => Some(session),
+                    Err(error) => {
+                        work.refuse(error);
+                        if attempt < 4 {
+                            std::thread::sleep(Duration::from_millis(50 << attempt));
+                            continue;
+                        }
+                        break;
+                    }
+                };
+            }
+            let Some(open) = session.as_mut() else { break };
+            wake = transact(open, work.as_mut(), write, sealer);
+            if !work.may_retry() || attempt == TRIES {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(attempt as u64));
+        }
+        work.reply(Ok(()));
+        if wake {
+            hub.local();
+        }
+    }
+}
+
+fn transact(session: &mut PgSession, work: &mut dyn Work, write: bool, sealer: &Arc<Sealer>) -> bool {
+    session.deferred.clear();
+    let begin = if write { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
+    if let Err(error) = session.batch(begin) {
+        work.refuse(error);
+        return false;
+    }
+    let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut tx = Tx { backend: Backend::Postgres(session), sealer: sealer.clone(), wake: false };
+        (work.run(&mut tx), tx.wake)
+    }));
+    match attempt {
+        Ok((true, wake)) => match session.commit() {
+            Ok(()) => wake,
+            Err(error) => {
+                work.refuse(error);
+                let _ = session.batch("ROLLBACK");
+                false
+            }
+        },
+        Ok((false, _)) => {
+            session.deferred.clear();
+            let _ = session.batch("ROLLBACK");
+            false
+        }
+        Err(_) => {
+            session.deferred.clear();
+            let _ = session.batch("ROLLBACK");
+            work.refuse(Error::Corrupt("a use case panicked; nothing of it was kept".into()));
+            false
+        }
+    }
+}
+
+/// Many commits, one NOTIFY: in every transaction it would serialise them all.
+fn notify_loop(config: &Config, rings: &Receiver<()>) {
+    let mut session = None;
+    while rings.recv().is_ok() {
+        for _ in 0..2 {
+            if session.as_ref().is_none_or(PgSession::is_closed) {
+                session = PgSession::connect(config).ok();
+            }
+            if session.as_mut().is_some_and(|open| open.batch(&format!("NOTIFY {CHANNEL}")).is_ok()) {
+                break;
+            }
+        }
+    }
+}
+
+fn listen_loop(config: &Config, hub: &Arc<Hub>) {
+    loop {
+        if let Ok(runtime) = runtime() {
+            let _ = runtime.block_on(async {
+                let (client, mut connection) = config.connect(NoTls).await.map_err(unreachable)?;
+                let (told, mut tell) = tokio::sync::mpsc::unbounded_channel();
+                let pump = tokio::spawn(async move {
+                    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                        if matches!(message, AsyncMessage::Notification(_)) && told.send(()).is_err() {
+                            return;
+                        }
+                    }
+                });
+                client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(unreachable)?;
+                // What was told while nobody listened.
+                hub.bump();
+                while tell.recv().await.is_some() {
+                    hub.bump();
+                }
+                pump.abort();
+                Ok::<(), Error>(())
+            });
+        }
+        std::thread::sleep(Duration::from_secs(1));
+        hub.bump();
+    }
+}

@@ -1,0 +1,739 @@
+//! Resources, who uses them, what they depend on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use conductor_domain::{
+    ids::{
+        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateVersionId,
+    },
+    lifecycle::{ConsumerState, KeptBy, OperationStatus, State, Status},
+    plan::{Key, KeyTag, OpenOperation, RecordedDependency},
+};
+use serde_json::Value as Json;
+
+use crate::{Error, Result, Row, Tx, Value, params, tx::placeholders};
+
+#[derive(Clone, Debug)]
+pub struct ResourceRow {
+    pub id: ResourceId,
+    pub organisation: OrganisationId,
+    pub environment: EnvironmentId,
+    pub key: Key,
+    pub domain_kind: String,
+    pub name: String,
+    pub slug: String,
+    pub workload: bool,
+    pub version: TemplateVersionId,
+    pub state: State,
+    pub status: Status,
+    pub kept_by: KeptBy,
+    pub protected: bool,
+    pub generation: i64,
+    pub observed_generation: i64,
+    pub spec: Json,
+    pub applied_spec: Option<Json>,
+    pub applied_version: Option<TemplateVersionId>,
+    pub inputs: Option<Vec<u8>>,
+    pub inputs_digest: Option<Vec<u8>>,
+    pub outputs: Option<Json>,
+    pub manager_state: Option<Vec<u8>>,
+    pub external_id: Option<String>,
+    pub message: Option<String>,
+    pub error: Option<Json>,
+    pub fence: i64,
+    pub waiters: i64,
+    pub replaced_by: Option<ResourceId>,
+    pub created_by: String,
+    pub created_at: i64,
+    pub updated_at: i64,
+}
+
+const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.domain_id, r.kind, r.class, r.key_tag,
+    r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
+    r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
+    r.outputs, r.manager_state, r.external_id, r.message, r.error, r.fence, r.waiters, r.replaced_by, r.created_by,
+    r.created_at, r.updated_at FROM resources r JOIN domains d ON d.id = r.domain_id";
+
+fn resource_row(row: &Row) -> Result<ResourceRow> {
+    Ok(ResourceRow {
+        id: row.id(0)?,
+        organisation: row.id(1)?,
+        environment: row.id(2)?,
+        key: Key {
+            domain: row.id(3)?,
+            kind: row.text(4)?.to_owned(),
+            class: row.text(5)?.to_owned(),
+            tag: KeyTag::parse(row.text(6)?).ok_or_else(|| Error::Corrupt("a key's tag".into()))?,
+            name: row.text(7)?.to_owned(),
+        },
+        domain_kind: row.text(8)?.to_owned(),
+        name: row.text(9)?.to_owned(),
+        slug: row.text(10)?.to_owned(),
+        workload: row.flag(11)?,
+        version: row.id(12)?,
+        state: row.word(13)?,
+        status: row.word(14)?,
+        kept_by: row.word(15)?,
+        protected: row.flag(16)?,
+        generation: row.int(17)?,
+        observed_generation: row.int(18)?,
+        spec: row.json(19)?,
+        applied_spec: row.opt(20, Row::json)?,
+        applied_version: row.opt(21, Row::id)?,
+        inputs: row.opt(22, Row::bytes)?.map(<[u8]>::to_vec),
+        inputs_digest: row.opt(23, Row::bytes)?.map(<[u8]>::to_vec),
+        outputs: row.opt(24, Row::json)?,
+        manager_state: row.opt(25, Row::bytes)?.map(<[u8]>::to_vec),
+        external_id: row.opt(26, Row::text)?.map(str::to_owned),
+        message: row.opt(27, Row::text)?.map(str::to_owned),
+        error: row.opt(28, Row::json)?,
+        fence: row.int(29)?,
+        waiters: row.int(30)?,
+        replaced_by: row.opt(31, Row::id)?,
+        created_by: row.text(32)?.to_owned(),
+        created_at: row.int(33)?,
+        updated_at: row.int(34)?,
+    })
+}
+
+#[derive(Clone, Debug)]
+pub struct ConsumerRow {
+    pub resource: ResourceId,
+    pub application: ApplicationId,
+    pub application_name: String,
+    pub environment: EnvironmentId,
+    pub environment_name: String,
+    pub requirement: String,
+    pub state: ConsumerState,
+    pub change: ChangeId,
+    pub since: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct DependencyRow {
+    pub resource: ResourceId,
+    pub on: ResourceId,
+    pub requirement: String,
+    pub kind: String,
+    pub relationship: String,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ResourceFilter {
+    pub environment: Option<EnvironmentId>,
+    pub application: Option<ApplicationId>,
+    pub kind: Option<String>,
+    pub class: Option<String>,
+    pub template: Option<String>,
+    pub state: Option<State>,
+    pub statuses: Vec<Status>,
+    pub hide_destroyed: bool,
+    pub after: Option<ResourceId>,
+    pub limit: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewResourceRow<'a> {
+    pub organisation: OrganisationId,
+    pub environment: EnvironmentId,
+    pub new: &'a conductor_domain::plan::NewResource,
+    pub spec: Json,
+    pub actor: &'a str,
+    pub now: i64,
+}
+
+/// Long lists are asked for in pieces.
+const PIECE: usize = 200;
+
+impl Tx<'_> {
+    fn in_pieces<K: Copy + Into<Value>>(
+        &mut self,
+        keys: impl IntoIterator<Item = K>,
+        sql: impl Fn(&str) -> String,
+        mut each: impl FnMut(&Row) -> Result<()>,
+    ) -> Result<()> {
+        let keys: Vec<K> = keys.into_iter().collect();
+        for piece in keys.chunks(PIECE) {
+            let values: Vec<Value> = piece.iter().map(|key| (*key).into()).collect();
+            for row in self.query(&sql(&placeholders(1, values.len())), &values)? {
+                each(&row)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn resource(&mut self, id: ResourceId) -> Result<Option<ResourceRow>> {
+        let row = self.query_one(&format!("{RESOURCE} WHERE r.id = $1"), params![id])?;
+        row.as_ref().map(resource_row).transpose()
+    }
+
+    pub fn resources_by_id(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<ResourceRow>> {
+        let mut found = Vec::with_capacity(ids.len());
+        self.in_pieces(ids.iter().copied(), |list| format!("{RESOURCE} WHERE r.id IN ({list})"), |row| {
+            found.push(resource_row(row)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The living ones of these keys, else the ones being taken away.
+    pub fn resources_by_key(&mut self, keys: &[Key]) -> Result<BTreeMap<Key, ResourceRow>> {
+        let mut found = BTreeMap::new();
+        for states in ["r.state IN ('provision', 'provisioned')", "r.state = 'destroy'"] {
+            let open: Vec<&Key> = keys.iter().filter(|key| !found.contains_key(*key)).collect();
+            for piece in open.chunks(PIECE / 4) {
+                let mut values: Vec<Value> = Vec::with_capacity(piece.len() * 5);
+                let mut terms = Vec::with_capacity(piece.len());
+                for key in piece {
+                    let at = values.len();
+                    let name = |i: usize| at + i;
+                    terms.push(format!(
+                        "(r.domain_id = ${} AND r.kind = ${} AND r.class = ${} AND r.key_tag = ${} AND r.key_name = ${} AND {states})",
+                        name(1),
+                        name(2),
+                        name(3),
+                        name(4),
+                        name(5)
+                    ));
+                    values.extend([
+                        key.domain.into(),
+                        Value::from(&key.kind),
+                        Value::from(&key.class),
+                        key.tag.as_str().into(),
+                        Value::from(&key.name),
+                    ]);
+                }
+                for row in self.query(&format!("{RESOURCE} WHERE {}", terms.join(" OR ")), &values)? {
+                    let row = resource_row(&row)?;
+                    found.insert(row.key.clone(), row);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn resource_by_external_id(&mut self, organisation: OrganisationId, id: &str) -> Result<Option<ResourceId>> {
+        let row = self.query_one(
+            "SELECT id FROM resources WHERE organisation_id = $1 AND external_id = $2
+             AND state IN ('provision', 'provisioned') ORDER BY id",
+            params![organisation, id],
+        )?;
+        row.map(|row| row.id(0)).transpose()
+    }
+
+    pub fn resources(&mut self, organisation: OrganisationId, filter: &ResourceFilter) -> Result<Vec<ResourceRow>> {
+        let mut sql = format!("{RESOURCE} WHERE r.organisation_id = $1 AND r.workload = 0");
+        let mut values: Vec<Value> = vec![organisation.into()];
+        let mut narrow = |clause: &str, value: Value| {
+            values.push(value);
+            sql.push_str(" AND ");
+            sql.push_str(&clause.replace('?', &format!("${}", values.len())));
+        };
+        if let Some(environment) = filter.environment {
+            narrow("r.environment_id = ?", environment.into());
+        }
+        if let Some(application) = filter.application {
+            narrow("EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id AND c.application_id = ?)", application.into());
+        }
+        for (clause, value) in [("r.kind = ?", &filter.kind), ("r.class = ?", &filter.class)] {
+            if let Some(value) = value {
+                narrow(clause, value.into());
+            }
+        }
+        if let Some(template) = &filter.template {
+            let clause = "EXISTS (SELECT 1 FROM template_versions v JOIN templates t ON t.id = v.template_id
+                          WHERE v.id = r.template_version_id AND t.name = ?)";
+            narrow(clause, template.into());
+        }
+        if let Some(state) = filter.state {
+            narrow("r.state = ?", state.as_str().into());
+        }
+        if let Some(after) = filter.after {
+            narrow("r.id > ?", after.into());
+        }
+        if !filter.statuses.is_empty() {
+            let words: Vec<String> = filter.statuses.iter().map(|status| format!("'{status}'")).collect();
+            sql.push_str(&format!(" AND r.status IN ({})", words.join(", ")));
+        }
+        if filter.hide_destroyed {
+            sql.push_str(" AND r.state <> 'destroyed'");
+        }
+        sql.push_str(&format!(" ORDER BY r.id LIMIT {}", filter.limit.clamp(1, 1001)));
+        self.query(&sql, &values)?.iter().map(resource_row).collect()
+    }
+
+    pub fn insert_resource(&mut self, row: &NewResourceRow<'_>) -> Result<()> {
+        let new = row.new;
+        let lineage = new.replaces.unwrap_or(new.id);
+        self.put(
+            "INSERT INTO resources (id, organisation_id, environment_id, domain_id, kind, class, key_tag, key_name, name,
+                 slug, workload, template_version_id, prev_state, state, status, kept_by, protected, generation,
+                 observed_generation, spec, fence, waiters, lineage_id, created_by, created_at, updated_at)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'provision', 'provision', 'queued', $13, 0, 1, 0,
+                 $14, 0, 0, $15, $16, $17, $17)",
+            params![
+                new.id,
+                row.organisation,
+                row.environment,
+                new.key.domain,
+                &new.key.kind,
+                &new.key.class,
+                new.key.tag.as_str(),
+                &new.key.name,
+                &new.name,
+                &new.slug,
+                new.workload,
+                new.version,
+                new.kept_by.as_str(),
+                &row.spec,
+                lineage,
+                row.actor,
+                row.now
+            ],
+        )
+    }
+
+    /// A new desired state.
+    #[allow(clippy::too_many_arguments, reason = "one column each")]
+    pub fn specify_resource(
+        &mut self,
+        id: ResourceId,
+        from: (State, Status),
+        to: (State, Status),
+        version: TemplateVersionId,
+        spec: &Json,
+        generation: i64,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = $4, status = $5, template_version_id = $6, spec = $7,
+                 generation = $8, updated_at = $9 WHERE id = $1 AND state = $2 AND status = $3",
+            params![
+                id,
+                from.0.as_str(),
+                from.1.as_str(),
+                to.0.as_str(),
+                to.1.as_str(),
+                version,
+                spec,
+                generation,
+                now
+            ],
+        )
+    }
+
+    /// Moves a resource from a state it must be in, with a word why.
+    pub fn move_resource(
+        &mut self,
+        id: ResourceId,
+        from: (State, Status),
+        to: (State, Status),
+        message: Option<&str>,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = $4, status = $5, message = $6, updated_at = $7
+             WHERE id = $1 AND state = $2 AND status = $3",
+            params![id, from.0.as_str(), from.1.as_str(), to.0.as_str(), to.1.as_str(), message, now],
+        )
+    }
+
+    pub fn fail_resource(
+        &mut self,
+        id: ResourceId,
+        from: (State, Status),
+        to: Status,
+        message: &str,
+        error: &Json,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, status = $4, message = $5, error = $6, updated_at = $7
+             WHERE id = $1 AND state = $2 AND status = $3",
+            params![id, from.0.as_str(), from.1.as_str(), to.as_str(), message, error, now],
+        )
+    }
+
+    pub fn set_replaced(&mut self, old: ResourceId, by: ResourceId) -> Result<()> {
+        self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
+    }
+
+    /// A success: what was desired is applied.
+    #[allow(clippy::too_many_arguments, reason = "one column each")]
+    pub fn apply_resource(
+        &mut self,
+        id: ResourceId,
+        from: State,
+        generation: i64,
+        operation: OperationId,
+        outputs: &Json,
+        manager_state: Option<Vec<u8>>,
+        external_id: Option<&str>,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
+                 applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
+                 external_id = $7, message = NULL, error = NULL, updated_at = $8,
+                 inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
+                 inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
+             WHERE id = $1 AND state = $2 AND status = 'in_progress'",
+            params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now],
+        )
+    }
+
+    /// Inputs turned out unchanged: the new desired state is what is there.
+    pub fn confirm_resource(&mut self, id: ResourceId, generation: i64, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, status = 'done', observed_generation = $2, applied_spec = spec,
+                 applied_version_id = template_version_id, updated_at = $3
+             WHERE id = $1 AND state = 'provisioned' AND status = 'queued'",
+            params![id, generation, now],
+        )
+    }
+
+    /// Gone: no outputs, no inputs, no consumers.
+    pub fn destroy_resource(&mut self, id: ResourceId, from: (State, Status), now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = 'destroyed', status = 'done', outputs = NULL, inputs = NULL,
+                 inputs_digest = NULL, applied_spec = NULL, applied_version_id = NULL, manager_state = NULL,
+                 message = NULL, error = NULL, updated_at = $4
+             WHERE id = $1 AND state = $2 AND status = $3",
+            params![id, from.0.as_str(), from.1.as_str(), now],
+        )?;
+        self.put("DELETE FROM consumers WHERE resource_id = $1", params![id])?;
+        self.put("DELETE FROM dependencies WHERE resource_id = $1", params![id])
+    }
+
+    /// Registers somebody who waits, as long as the resource is still on its way.
+    pub fn add_waiter(&mut self, id: ResourceId, until_gone: bool) -> Result<bool> {
+        let open = if until_gone {
+            "state = 'destroy' AND status = 'in_progress'"
+        } else {
+            "status IN ('queued', 'in_progress') AND state IN ('provision', 'provisioned')"
+        };
+        let touched =
+            self.execute(&format!("UPDATE resources SET waiters = waiters + 1 WHERE id = $1 AND {open}"), params![id])?;
+        Ok(touched == 1)
+    }
+
+    pub fn consumers_of(&mut self, ids: &BTreeSet<ResourceId>, at_most: usize) -> Result<Vec<ConsumerRow>> {
+        let mut found = Vec::new();
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| {
+                format!(
+                    "SELECT x.resource_id, x.application_id, a.name, x.environment_id, e.name, x.requirement, x.state,
+                         x.change_id, x.since
+                     FROM (SELECT c.*, row_number() OVER (PARTITION BY c.resource_id ORDER BY c.since, c.application_id)
+                           AS position FROM consumers c WHERE c.resource_id IN ({list})) x
+                     JOIN applications a ON a.id = x.application_id JOIN environments e ON e.id = x.environment_id
+                     WHERE x.position <= {at_most} ORDER BY x.resource_id, x.since, x.application_id, x.requirement"
+                )
+            },
+            |row| {
+                found.push(consumer_row(row)?);
+                Ok(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    pub fn consumer_counts(&mut self, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<ResourceId, u64>> {
+        let mut counts = BTreeMap::new();
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| format!("SELECT resource_id, count(*) FROM consumers WHERE resource_id IN ({list}) GROUP BY resource_id"),
+            |row| {
+                counts.insert(row.id(0)?, row.int(1)? as u64);
+                Ok(())
+            },
+        )?;
+        Ok(counts)
+    }
+
+    /// What an application uses in an environment.
+    pub fn uses_of(&mut self, application: ApplicationId, environment: EnvironmentId) -> Result<Vec<ConsumerRow>> {
+        let rows = self.query(
+            "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
+                 c.since
+             FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id
+             WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement",
+            params![application, environment],
+        )?;
+        rows.iter().map(consumer_row).collect()
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one column each")]
+    pub fn join_consumer(
+        &mut self,
+        organisation: OrganisationId,
+        resource: ResourceId,
+        application: ApplicationId,
+        environment: EnvironmentId,
+        requirement: &str,
+        params: &Json,
+        change: ChangeId,
+        now: i64,
+    ) -> Result<()> {
+        self.put(
+            "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id, state,
+                 params, change_id, since) VALUES ($1, $2, $3, $4, $5, 'joining', $6, $7, $8)
+             ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
+             SET state = 'active', params = excluded.params, change_id = excluded.change_id",
+            params![resource, application, environment, requirement, organisation, params, change, now],
+        )
+    }
+
+    pub fn leave_consumer(
+        &mut self,
+        resource: ResourceId,
+        application: ApplicationId,
+        environment: EnvironmentId,
+        requirement: &str,
+        change: ChangeId,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE consumers SET state = 'leaving', change_id = $5
+             WHERE resource_id = $1 AND application_id = $2 AND environment_id = $3 AND requirement = $4",
+            params![resource, application, environment, requirement, change],
+        )
+    }
+
+    /// The end of a change: those who joined stay; those who were leaving go, or stay after all.
+    pub fn settle_consumers(&mut self, change: ChangeId, gone: bool) -> Result<BTreeSet<ResourceId>> {
+        self.put("UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'joining'", params![change])?;
+        if !gone {
+            self.put("UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'leaving'", params![change])?;
+            return Ok(BTreeSet::new());
+        }
+        let rows = self.query(
+            "DELETE FROM consumers WHERE change_id = $1 AND state = 'leaving' RETURNING resource_id",
+            params![change],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    pub fn domains_of_leaving(&mut self, change: ChangeId) -> Result<Vec<DomainId>> {
+        let rows = self.query(
+            "SELECT DISTINCT r.domain_id FROM consumers c JOIN resources r ON r.id = c.resource_id
+             WHERE c.change_id = $1 AND c.state = 'leaving'",
+            params![change],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    /// Live, made for consumers, and nobody left: for the sweep.
+    pub fn unused_resources(&mut self, among: Option<&BTreeSet<ResourceId>>) -> Result<BTreeSet<ResourceId>> {
+        let mut found = BTreeSet::new();
+        let unused = "r.state IN ('provision', 'provisioned') AND r.kept_by = 'consumers' AND r.protected = 0
+            AND r.workload = 0
+            AND NOT EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id)
+            AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.resource_id = r.id
+                AND o.status IN ('blocked', 'approval_pending', 'queued', 'in_progress'))
+            AND NOT EXISTS (SELECT 1 FROM dependencies d JOIN resources x ON x.id = d.resource_id
+                WHERE d.depends_on_id = r.id AND d.kind <> 'weak' AND x.state <> 'destroyed')";
+        match among {
+            Some(ids) => self.in_pieces(
+                ids.iter().copied(),
+                |list| format!("SELECT r.id FROM resources r WHERE r.id IN ({list}) AND {unused}"),
+                |row| {
+                    found.insert(row.id(0)?);
+                    Ok(())
+                },
+            )?,
+            None => {
+                for row in self.query(&format!("SELECT r.id FROM resources r WHERE {unused} LIMIT 200"), &[])? {
+                    found.insert(row.id(0)?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    pub fn set_dependencies(
+        &mut self,
+        organisation: OrganisationId,
+        resource: ResourceId,
+        fresh: bool,
+        on: &[RecordedDependency],
+    ) -> Result<()> {
+        if !fresh {
+            self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
+        }
+        for dependency in on {
+            let kind = serde_json::to_value(dependency.kind).unwrap_or_default();
+            let relationship = serde_json::to_value(dependency.relationship).unwrap_or_default();
+            self.put(
+                "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship)
+                 VALUES ($1, $2, $3, $4, $5, $6)",
+                params![
+                    resource,
+                    dependency.on,
+                    &dependency.requirement,
+                    organisation,
+                    kind.as_str().unwrap_or("strong"),
+                    relationship.as_str().unwrap_or("requires")
+                ],
+            )?;
+        }
+        Ok(())
+    }
+
+    pub fn dependencies_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
+        self.dependency_rows(ids, "d.resource_id")
+    }
+
+    /// Live resources that strongly depend on these.
+    pub fn dependents_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
+        self.dependency_rows(ids, "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id")
+    }
+
+    fn dependency_rows(&mut self, ids: &BTreeSet<ResourceId>, clause: &str) -> Result<Vec<DependencyRow>> {
+        let mut found = Vec::new();
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| {
+                format!(
+                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship
+                     FROM dependencies d JOIN resources r ON r.id = d.resource_id WHERE {clause} IN ({list})
+                     ORDER BY d.resource_id, d.depends_on_id, d.requirement"
+                )
+            },
+            |row| {
+                found.push(DependencyRow {
+                    resource: row.id(0)?,
+                    on: row.id(1)?,
+                    requirement: row.text(2)?.to_owned(),
+                    kind: row.text(3)?.to_owned(),
+                    relationship: row.text(4)?.to_owned(),
+                });
+                Ok(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    /// The operation at work on each of these, else the next one planned.
+    pub fn open_operations_on(&mut self, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<ResourceId, OpenOperation>> {
+        let mut found: BTreeMap<ResourceId, OpenOperation> = BTreeMap::new();
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| {
+                format!(
+                    "SELECT resource_id, id, kind, status FROM operations WHERE resource_id IN ({list})
+                     AND status IN ('blocked', 'approval_pending', 'queued', 'in_progress') ORDER BY id"
+                )
+            },
+            |row| {
+                let open = OpenOperation { id: row.id(1)?, kind: row.word(2)?, status: row.word(3)? };
+                let running = |open: &OpenOperation| open.status == OperationStatus::InProgress;
+                let resource = row.id(0)?;
+                if !found.get(&resource).is_some_and(running) {
+                    found.insert(resource, open);
+                }
+                Ok(())
+            },
+        )?;
+        Ok(found)
+    }
+
+    /// A new desired state is on record.
+    #[allow(clippy::too_many_arguments, reason = "one column each")]
+    pub fn insert_revision(
+        &mut self,
+        organisation: OrganisationId,
+        resource: ResourceId,
+        number: i64,
+        version: TemplateVersionId,
+        spec: &Json,
+        change: ChangeId,
+        now: i64,
+    ) -> Result<()> {
+        self.put(
+            "INSERT INTO revisions (resource_id, number, organisation_id, state, template_version_id, spec, change_id,
+                 created_at) VALUES ($1, $2, $3, 'applying', $4, $5, $6, $7)",
+            params![resource, number, organisation, version, spec, change, now],
+        )
+    }
+
+    pub fn settle_revision(&mut self, resource: ResourceId, number: i64, state: &str) -> Result<()> {
+        self.put(
+            "UPDATE revisions SET state = $3 WHERE resource_id = $1 AND number = $2 AND state = 'applying'",
+            params![resource, number, state],
+        )
+    }
+}
+
+fn consumer_row(row: &Row) -> Result<ConsumerRow> {
+    Ok(ConsumerRow {
+        resource: row.id(0)?,
+        application: row.id(1)?,
+        application_name: row.text(2)?.to_owned(),
+        environment: row.id(3)?,
+        environment_name: row.text(4)?.to_owned(),
+        requirement: row.text(5)?.to_owned(),
+        state: row.word(6)?,
+        change: row.id(7)?,
+        since: row.int(8)?,
+    })
+}
+
+/// What a cancelled deployment takes back.
+impl Tx<'_> {
+    /// Resources that came to be by this change: their first revision is its own.
+    pub fn made_by(&mut self, change: ChangeId) -> Result<BTreeSet<ResourceId>> {
+        let rows = self.query(
+            "SELECT v.resource_id FROM revisions v JOIN operations o ON o.resource_id = v.resource_id
+             WHERE o.change_id = $1 AND v.change_id = $1 AND v.number = 1",
+            params![change],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    pub fn drop_consumers(
+        &mut self,
+        resources: &BTreeSet<ResourceId>,
+        application: ApplicationId,
+        environment: EnvironmentId,
+    ) -> Result<()> {
+        for resource in resources {
+            self.put(
+                "DELETE FROM consumers WHERE resource_id = $1 AND application_id = $2 AND environment_id = $3",
+                params![resource, application, environment],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Of these, live ones without consumers whose only dependents are among `going`.
+    pub fn unused_but_for(
+        &mut self,
+        among: &BTreeSet<ResourceId>,
+        going: &BTreeSet<ResourceId>,
+    ) -> Result<BTreeSet<ResourceId>> {
+        let mut found = BTreeSet::new();
+        let counts = self.consumer_counts(among)?;
+        let dependents = self.dependents_of(among)?;
+        for row in self.resources_by_id(among)? {
+            let live = matches!(row.state, State::Provision | State::Provisioned);
+            let held = dependents.iter().any(|d| d.on == row.id && !going.contains(&d.resource));
+            if live && row.kept_by == KeptBy::Consumers && !row.protected && !held && !counts.contains_key(&row.id) {
+                found.insert(row.id);
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Tx<'_> {
+    /// Where these stand, and nothing else of them.
+    pub fn resource_phases(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<(ResourceId, State, Status)>> {
+        let mut found = Vec::with_capacity(ids.len());
+        self.in_pieces(ids.iter().copied(), |list| format!("SELECT id, state, status FROM resources WHERE id IN ({list})"), |row| {
+            found.push((row.id(0)?, row.word(1)?, row.word(2)?));
+            Ok(())
+        })?;
+        Ok(found)
+    }
+}

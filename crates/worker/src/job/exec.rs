@@ -1,0 +1,248 @@
+//! Running one program of a job: handed to the guard, fed, listened to, and stopped when the job is.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use conductor_domain::work::{Failure, Level};
+use conductor_managers::{Exit, LineSink, Program, StopSignal, Stopped};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::unix::pipe,
+    sync::oneshot,
+};
+
+use super::{Halt, JobContext};
+use crate::{
+    guard::{
+        Control, Ended, Started,
+        wire::{Limits, Spec, Why},
+    },
+    log::Lines,
+};
+
+/// A line of standard output goes to the manager whole, up to this.
+const LONGEST_OUTPUT: usize = 256 << 20;
+/// Somebody outside the tree may hold a pipe open: after the end, silence this long is the end as well.
+const SILENCE: Duration = Duration::from_secs(2);
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+const CHUNK: usize = 64 << 10;
+
+pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> Result<Exit, Failure> {
+    if let Some(halt) = job.halting.halted() {
+        return Ok(Exit {
+            code: None,
+            last_line: String::new(),
+            stopped: Some(halt.stopped()),
+        });
+    }
+    for path in program
+        .allow
+        .read
+        .iter()
+        .chain(&program.allow.write)
+        .filter(|path| !path.exists())
+    {
+        let text = format!("{} may be used, but is not there", path.display());
+        job.book.add_text(Level::Warn, &text);
+    }
+    let grace = program.grace;
+    job.halting.grant(grace);
+    let stdin = program.stdin.clone();
+    let spec = spec(job, program)?;
+    let guard = job
+        .guard
+        .get()
+        .await
+        .map_err(|error| Failure::transient(error.to_string()))?;
+    let started = guard
+        .run(spec, !stdin.is_empty(), job.halting.deadline(), job.alive.clone())
+        .map_err(|error| Failure::transient(format!("the program cannot be started: {error}")))?;
+    let Started {
+        control,
+        mut ended,
+        stdin: feed,
+        stdout: out,
+        stderr,
+    } = started;
+
+    let (tell_out, out_over) = oneshot::channel();
+    let (tell_err, err_over) = oneshot::channel();
+    let mut last_line = String::new();
+    let watch = async {
+        let end = watch(job, &control, grace, &mut ended).await;
+        // From here on the pipes are only emptied.
+        let _ = tell_out.send(());
+        let _ = tell_err.send(());
+        end
+    };
+    let (end, (), (), ()) = tokio::join!(
+        watch,
+        feed_input(feed, stdin),
+        read_output(out, out_over, stdout),
+        read_log(job, stderr, err_over, &mut last_line),
+    );
+    match end {
+        Ended::Exited { code, stopped, .. } => Ok(Exit {
+            code,
+            last_line,
+            stopped: stopped.map(stopped_by),
+        }),
+        Ended::Failed(message) => Err(Failure::failed(message)),
+        Ended::GuardGone => Err(Failure::transient("the guard died, and the program with it")),
+    }
+}
+
+fn stopped_by(why: Why) -> Stopped {
+    match why {
+        Why::Cancelled => Stopped::Cancelled,
+        Why::TimedOut => Stopped::TimedOut,
+        Why::LeaseLost => Stopped::LeaseLost,
+    }
+}
+
+fn spec(job: &JobContext, program: Program) -> Result<Spec, Failure> {
+    let path = resolve(&program)?;
+    let folder = if program.folder.as_os_str().is_empty() {
+        job.folder.work()
+    } else {
+        program.folder
+    };
+    let mut write = program.allow.write;
+    write.push(job.folder.work());
+    let mut read = program.allow.read;
+    read.extend(job.content.clone());
+    let mut connect: Vec<u16> = program
+        .allow
+        .connect
+        .iter()
+        .map(|destination| destination.port)
+        .collect();
+    connect.extend(job.door.get().map(|door| door.address().port));
+    Ok(Spec {
+        path,
+        args: program.args,
+        env: program.env,
+        folder,
+        read,
+        write,
+        connect,
+        limits: Limits::default(),
+        stop: match program.stop {
+            StopSignal::Interrupt => libc::SIGINT,
+            StopSignal::Terminate => libc::SIGTERM,
+        },
+        deadline_grace_ms: program.grace.min(job.halting.deadline_grace()).as_millis() as u64,
+    })
+}
+
+/// A bare name is looked up in the program's own PATH; a relative path starts at its folder.
+fn resolve(program: &Program) -> Result<PathBuf, Failure> {
+    let path = &program.path;
+    if path.is_absolute() {
+        return Ok(path.clone());
+    }
+    if path.components().count() > 1 {
+        return Ok(program.folder.join(path));
+    }
+    let folders = program.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
+    folders
+        .split(':')
+        .map(|folder| Path::new(folder).join(path))
+        .find(|path| path.is_file())
+        .ok_or_else(|| {
+            Failure::failed(format!("there is no program `{}`", path.display()))
+                .hint(format!("it was looked for in {folders}"))
+        })
+}
+
+/// Waits for the end. Passes the job's deadline on, and its stop request.
+async fn watch(
+    job: &JobContext,
+    control: &Control,
+    grace: Duration,
+    ended: &mut oneshot::Receiver<Ended>,
+) -> Ended {
+    let (mut deadlines, mut halts) = (job.halting.deadlines(), job.halting.halts());
+    // It may have moved on between the start and now.
+    deadlines.mark_changed();
+    halts.mark_changed();
+    loop {
+        tokio::select! {
+            end = &mut *ended => return end.unwrap_or(Ended::GuardGone),
+            Ok(()) = deadlines.changed() => control.extend(*deadlines.borrow_and_update()),
+            Ok(()) = halts.changed() => match *halts.borrow_and_update() {
+                None => {}
+                Some(Halt::Lost) => control.stop(None, Why::LeaseLost),
+                Some(Halt::LeaseLost) => control.stop(Some(grace.min(job.halting.deadline_grace())), Why::LeaseLost),
+                Some(halt) => control.stop(Some(grace), halt.why()),
+            },
+        }
+    }
+}
+
+async fn feed_input(feed: Option<pipe::Sender>, input: Vec<u8>) {
+    if let Some(mut feed) = feed {
+        // A program need not read what it is given.
+        let _ = feed.write_all(&input).await;
+    }
+}
+
+/// The next bytes; nothing at the end of the pipe, or in the silence after the program's end.
+async fn read_some(
+    pipe: &mut pipe::Receiver,
+    chunk: &mut [u8],
+    over: &mut Option<oneshot::Receiver<()>>,
+) -> usize {
+    loop {
+        match over {
+            None => {
+                let read = tokio::time::timeout(SILENCE, pipe.read(chunk)).await;
+                return read.ok().and_then(Result::ok).unwrap_or(0);
+            }
+            Some(ended) => tokio::select! {
+                read = pipe.read(chunk) => return read.unwrap_or(0),
+                _ = ended => *over = None,
+            },
+        }
+    }
+}
+
+async fn read_output(mut pipe: pipe::Receiver, over: oneshot::Receiver<()>, sink: LineSink<'_>) {
+    let (mut chunk, mut lines, mut over) = (vec![0; CHUNK], Lines::default(), Some(over));
+    let mut each = |line: &[u8], _| sink(&String::from_utf8_lossy(line));
+    loop {
+        match read_some(&mut pipe, &mut chunk, &mut over).await {
+            0 => return lines.finish(&mut each),
+            read => lines.push(&chunk[..read], LONGEST_OUTPUT, &mut each),
+        }
+    }
+}
+
+async fn read_log(
+    job: &JobContext,
+    mut pipe: pipe::Receiver,
+    over: oneshot::Receiver<()>,
+    last: &mut String,
+) {
+    let (mut chunk, mut lines, mut over) = (vec![0; CHUNK], Lines::default(), Some(over));
+    let mut each = |line: &[u8], length| {
+        let kept = job.book.add(Level::Info, "stderr", line, length);
+        if !kept.trim().is_empty() {
+            *last = kept;
+        }
+    };
+    loop {
+        match read_some(&mut pipe, &mut chunk, &mut over).await {
+            0 => return lines.finish(&mut each),
+            read => lines.push(&chunk[..read], job.book.keep(), &mut each),
+        }
+        let mut halts = job.halting.halts();
+        tokio::select! {
+            () = job.book.room() => {}
+            // Nothing is sent any more. The program is being killed: what is left is bounded by the pipe.
+            _ = halts.wait_for(|halt| *halt == Some(Halt::Lost)) => {}
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! One job: its folder, whether it shall stop, and what it hands to its manager.
+
+mod context;
+mod exec;
+mod folder;
+mod halt;
+
+pub use context::JobContext;
+pub use folder::{JobFolder, Layout};
+pub use halt::{Halt, Halting};

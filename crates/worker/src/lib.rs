@@ -1,0 +1,21 @@
+//! Claim, run, report: the worker, its guard, the sandbox and the job folder.
+//!
+//! A worker speaks to the engine through [`WorkerLink`](conductor_api::worker::WorkerLink) alone, and starts
+//! programs through its [`Guard`] alone. It gives up before its lease can be given to somebody else.
+
+pub mod guard;
+mod job;
+mod log;
+mod perform;
+mod report;
+mod run;
+mod sandbox;
+mod shift;
+mod shutdown;
+mod state_protocol;
+mod state_server;
+
+pub use guard::{Guard, GuardCommand, guard_main, protections, protections_of};
+pub use run::{Clock, Worker, WorkerConfig, WorkerError};
+pub use shutdown::Shutdown;
+pub use state_protocol::{StateReply, StateRequest, StateStore, answer_state};

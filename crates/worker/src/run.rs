@@ -1,0 +1,155 @@
+//! The worker: asks for work while it has room, runs each job on its own, and stops when asked to.
+//!
+//! One acquire is open at a time. With free slots it waits for work; with none it stays open, while something
+//! runs, to hear of cancels. A finished job is followed by the next acquire at once.
+
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+
+use conductor_api::worker::WorkerLink;
+use conductor_domain::ids::{ChangeId, WorkerId};
+use conductor_managers::Registry;
+use tokio::sync::Mutex;
+
+use crate::{
+    Guard, GuardCommand, job::Layout, perform::Performer, shift::Shift, shutdown::Shutdown,
+    state_server::StateServer,
+};
+
+/// Microseconds since 1970, for the times of log lines.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+#[derive(Clone)]
+pub struct WorkerConfig {
+    pub id: WorkerId,
+    pub name: String,
+    /// Where job folders, unpacked templates and lasting folders are.
+    pub data: PathBuf,
+    /// How many jobs run at once.
+    pub slots: usize,
+    /// What managers ask by name, such as the path of a tool.
+    pub settings: BTreeMap<String, String>,
+    pub labels: BTreeMap<String, String>,
+    pub guard: GuardCommand,
+    /// Only what this change waits for, and what dead owners left.
+    pub only: Option<ChangeId>,
+    /// How long an acquire may stay open.
+    pub wait: Duration,
+    pub clock: Clock,
+}
+
+impl WorkerConfig {
+    pub fn new(id: WorkerId, name: impl Into<String>, data: impl Into<PathBuf>, clock: Clock) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            data: data.into(),
+            slots: 4,
+            settings: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            guard: GuardCommand::default(),
+            only: None,
+            wait: Duration::from_secs(10),
+            clock,
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WorkerError {
+    #[error("the worker's folder {} cannot be used", .path.display())]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("the server does not accept this worker: {0}")]
+    Refused(String),
+}
+
+/// Starts the guard when it is first needed, and again should it die.
+pub struct GuardKeeper {
+    command: GuardCommand,
+    current: Mutex<Option<Guard>>,
+}
+
+impl GuardKeeper {
+    pub async fn get(&self) -> io::Result<Guard> {
+        let mut current = self.current.lock().await;
+        if let Some(guard) = current.as_ref().filter(|guard| !guard.is_gone()) {
+            return Ok(guard.clone());
+        }
+        let guard = Guard::start(&self.command).await?;
+        for protection in guard.protections.iter().filter(|line| line.contains("NOT")) {
+            tracing::warn!(%protection, "programs are less confined than they could be");
+        }
+        *current = Some(guard.clone());
+        Ok(guard)
+    }
+}
+
+pub struct Worker {
+    pub(crate) link: Arc<dyn WorkerLink>,
+    pub(crate) registry: Registry,
+    pub(crate) config: WorkerConfig,
+    guard: Arc<GuardKeeper>,
+    states: Arc<StateServer>,
+}
+
+impl Worker {
+    pub fn new(link: Arc<dyn WorkerLink>, registry: Registry, config: WorkerConfig) -> Self {
+        let guard = GuardKeeper {
+            command: config.guard.clone(),
+            current: Mutex::new(None),
+        };
+        Self {
+            link,
+            registry,
+            config,
+            guard: Arc::new(guard),
+            states: Arc::default(),
+        }
+    }
+
+    /// Works until `done` resolves, then lets its jobs finish.
+    pub async fn run_until<T>(&self, done: impl Future<Output = T>) -> Result<T, WorkerError> {
+        let shutdown = Shutdown::new();
+        let stop = async {
+            let output = done.await;
+            shutdown.drain();
+            output
+        };
+        let (run, output) = tokio::try_join!(self.run(shutdown.clone()), async { Ok(stop.await) })?;
+        let () = run;
+        Ok(output)
+    }
+
+    /// Works until `shutdown` says otherwise and what runs has ended. Dropped, it kills what runs.
+    pub async fn run(&self, shutdown: Shutdown) -> Result<(), WorkerError> {
+        let layout = self.open_folder()?;
+        let performer = Performer {
+            link: self.link.clone(),
+            registry: self.registry.clone(),
+            layout,
+            guard: self.guard.clone(),
+            states: self.states.clone(),
+            settings: Arc::new(self.config.settings.clone()),
+            clock: self.config.clock.clone(),
+            unpacking: Mutex::new(()),
+        };
+        Shift::new(self, performer, &shutdown)
+            .work(&shutdown)
+            .await
+            .map_err(WorkerError::Refused)
+    }
+
+    fn open_folder(&self) -> Result<Layout, WorkerError> {
+        let path = &self.config.data;
+        let failed = |source| WorkerError::Folder {
+            path: path.clone(),
+            source,
+        };
+        let layout = Layout::open(path).map_err(failed)?;
+        match layout.sweep() {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "removed job folders of dead workers"),
+            Err(error) => tracing::warn!(%error, "job folders of dead workers could not be removed"),
+        }
+        Ok(layout)
+    }
+}

@@ -1,0 +1,10 @@
+//! The worker with real programs under the real guard, and a scripted link in memory.
+
+mod beats;
+mod jobs;
+mod link;
+mod logs;
+mod processes;
+mod sandbox;
+mod script;
+mod state;
