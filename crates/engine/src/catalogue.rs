@@ -404,7 +404,7 @@ fn start_describe(
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = tx.queue(&needs(manager))?;
+    let queue = tx.queue(manager, &needs(manager))?;
     tx.insert_operation(&NewOperation {
         id: OperationId(context.ids.next()),
         organisation: context.organisation,

@@ -1,8 +1,10 @@
 //! Use cases on changes: deploy, destroy, plan, promote, cancel, retry.
 
+use std::collections::BTreeMap;
+
 use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem};
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId},
+    ids::{ApplicationId, ChangeId, OperationId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus},
     plan::{Effect, Intent, Plan},
     score::{self, Manifest},
@@ -11,6 +13,7 @@ use conductor_store::{
     Result, Tx,
     catalogue::{ApplicationRow, EnvironmentRow},
     changes::{ChangeRow, NewChange, Slot},
+    operations::OperationRow,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -35,8 +38,37 @@ pub(crate) struct Asked {
     pub timeout_seconds: Option<u64>,
 }
 
+/// Legal Score may nest deeper than what stored JSON is read back with.
+const DEEPEST: usize = 100;
+
+fn depth(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
+        serde_json::Value::Object(entries) => 1 + entries.values().map(depth).max().unwrap_or(0),
+        _ => 0,
+    }
+}
+
 /// Reads a Score file, or tells everything that is wrong with it.
 pub(crate) fn parse_manifest(text: &str, strict: bool) -> Result<Manifest> {
+    let manifest = read_manifest(text, strict)?;
+    for (name, resource) in &manifest.resources {
+        let deepest = resource.params.iter().flat_map(|params| params.values()).map(depth).max().unwrap_or(0);
+        if deepest > DEEPEST {
+            let item = ProblemItem {
+                path: format!("resources.{name}.params"),
+                message: format!("params are nested {deepest} deep; at most {DEEPEST} can be deployed"),
+                suggestion: Some("flatten them".into()),
+                line: Some(resource.at.line),
+                column: Some(resource.at.column),
+            };
+            return Err(refuse_all(ErrorCode::Invalid, item.message.clone(), &[item]));
+        }
+    }
+    Ok(manifest)
+}
+
+fn read_manifest(text: &str, strict: bool) -> Result<Manifest> {
     score::parse(text, &score::Options { strict }).map_err(|findings| {
         let items: Vec<ProblemItem> = findings
             .iter()
@@ -238,6 +270,12 @@ impl Engine {
             .await?;
         self.promote_waiting().await?;
         Ok(view)
+    }
+
+    /// The change an operation belongs to.
+    pub async fn change_of(&self, id: OperationId) -> Result<ChangeId> {
+        let row = self.db.read(move |tx| tx.operation(id)).await?;
+        row.map(|row| row.change).ok_or_else(|| not_found("operation", &id.to_string(), &[]))
     }
 
     /// Plans a failed or cancelled change again.
@@ -443,12 +481,15 @@ pub(crate) fn stop_change(
     tx.request_cancel(id, rollback, now)?;
     let fault = why.unwrap_or_else(|| Fault::new(ErrorCode::Cancelled, format!("cancelled by {actor}")));
     tx.set_change_error(id, &serde_json::to_value(&fault).unwrap_or_default())?;
+    let handed = hand_over(tx, id, &open)?;
     tx.ask_to_stop(id, now)?;
     let mut progress = Progress::new(tx, context, now);
+    progress.handed(id, handed)?;
     progress.event("change.cancel_requested", actor, Some(id), None, None, json!({ "rollback": rollback }))?;
     for row in open {
         let row = progress.tx.operation(row.id)?;
-        if let Some(row) = row.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued)) {
+        let mine = row.filter(|row| row.change == id);
+        if let Some(row) = mine.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued)) {
             progress.cancel(&row, &fault, false)?;
         }
     }
@@ -458,6 +499,31 @@ pub(crate) fn stop_change(
     }
     tx.wake();
     Ok(())
+}
+
+/// Work that another change waits for is that change's from here on, with what has to come before it.
+fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<i64> {
+    let mut to: BTreeMap<OperationId, ChangeId> = BTreeMap::new();
+    for row in open {
+        if let Some(resource) = row.resource
+            && let Some(heir) = tx.change_waiting_for(resource, id)?
+        {
+            to.insert(row.id, heir);
+        }
+    }
+    let mut pending: Vec<(OperationId, ChangeId)> = to.iter().map(|(op, heir)| (*op, *heir)).collect();
+    while let Some((operation, heir)) = pending.pop() {
+        for before in tx.open_predecessors_of(operation)? {
+            if before.change == id && !before.status.is_over() && !to.contains_key(&before.id) {
+                to.insert(before.id, heir);
+                pending.push((before.id, heir));
+            }
+        }
+    }
+    for (operation, heir) in &to {
+        tx.hand_operation(*operation, id, *heir)?;
+    }
+    Ok(to.len() as i64)
 }
 
 /// A plan as it is shown when nothing is stored.

@@ -143,10 +143,11 @@ impl WorkerLink for Engine {
             .write(move |tx| complete(tx, &context, claim, &completion, &digest))
             .await
             .map_err(refused)?;
-        if let Some((kind, status, seconds)) = ended {
-            counters.ended(kind, status, seconds);
-        }
-        if let Err(error) = self.promote_waiting().await {
+        let Some(ended) = ended else { return Ok(()) };
+        counters.ended(ended.kind, ended.status, ended.seconds);
+        if ended.change_over
+            && let Err(error) = self.promote_waiting().await
+        {
             tracing::warn!(%error, "promotion waits for the sweep");
         }
         Ok(())
@@ -254,16 +255,10 @@ impl Engine {
                 if ask.slots == 0 || !acquired.jobs.is_empty() {
                     return Ok((acquired, None));
                 }
-                let queues: Vec<i64> = tx
-                    .queues()?
-                    .into_iter()
-                    .filter(|(_, needs)| serves(&ask, needs))
-                    .map(|(queue, _)| queue)
-                    .collect();
                 // An operation may turn out to need no worker at all; then the next one is looked at.
                 loop {
                     let want = i64::from(ask.slots) - acquired.jobs.len() as i64;
-                    let ready = tx.ready_operations(&queues, context.owner, now, want)?;
+                    let ready = tx.ready_operations(&ask.managers, context.owner, now, want)?;
                     if ready.is_empty() {
                         break;
                     }
@@ -291,11 +286,6 @@ impl Engine {
             }
         }
     }
-}
-
-fn serves(ask: &Acquire, needs: &str) -> bool {
-    let needs: Value = serde_json::from_str(needs).unwrap_or_default();
-    needs["manager"].as_str().is_some_and(|manager| ask.managers.iter().any(|mine| mine == manager))
 }
 
 /// The answer to an earlier request of the same id was lost: the same jobs again.
@@ -401,7 +391,16 @@ fn keep_journal(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, entries:
     tx.set_journal(row.id, sealed)
 }
 
-type Ended = Option<(OperationKind, OperationStatus, f64)>;
+/// How a completion was taken.
+struct Ended {
+    kind: OperationKind,
+    status: OperationStatus,
+    seconds: f64,
+    change_over: bool,
+}
+
+/// Where the operation stands now, and whether a change ended with it.
+type Settled = (OperationStatus, bool);
 
 /// The end of a job, in one transaction that is valid only for its fence.
 fn complete(
@@ -410,11 +409,11 @@ fn complete(
     claim: Claim,
     completion: &Completion,
     digest: &[u8],
-) -> Result<Ended> {
+) -> Result<Option<Ended>> {
     let now = context.now();
-    let before = tx.operation(claim.operation)?.ok_or_else(lost)?;
-    if tx.change(before.change)?.is_some_and(|change| change.releases > 0) {
-        let domains = tx.domains_of_leaving(before.change)?;
+    // Dropping a use takes its planning domain, and domains come before everything else.
+    if let Some(change) = tx.releasing_change_of(claim.operation)? {
+        let domains = tx.domains_of_leaving(change)?;
         tx.lock_domains(&domains)?;
     }
     let row = tx.lock_operation(claim.operation)?.ok_or_else(lost)?;
@@ -428,7 +427,7 @@ fn complete(
         Some(id) => tx.resource(id)?,
         None => None,
     };
-    let status = match (&completion.result, &resource) {
+    let (status, change_over) = match (&completion.result, &resource) {
         (JobResult::Done(done), Some(resource)) => succeed(tx, context, &row, resource, done, completion, digest, now)?,
         (JobResult::Described { description, content }, None) => {
             tx.append_log(context.organisation, row.change, row.id, fresh_lines(&row, &completion.rest), now)?;
@@ -437,7 +436,7 @@ fn complete(
                     let mut progress = Progress::new(tx, context, now);
                     progress.succeeded(&row, Some(digest.to_vec()))?;
                     progress.settle()?;
-                    OperationStatus::Succeeded
+                    (OperationStatus::Succeeded, !progress.ended.is_empty())
                 }
                 Err(Error::Refused { message, .. }) => {
                     let failure = Failure::invalid(message);
@@ -453,7 +452,7 @@ fn complete(
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
     let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
-    Ok(Some((row.kind, status, seconds)))
+    Ok(Some(Ended { kind: row.kind, status, seconds, change_over }))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one completion")]
@@ -466,7 +465,7 @@ fn succeed(
     completion: &Completion,
     digest: &[u8],
     now: i64,
-) -> Result<OperationStatus> {
+) -> Result<Settled> {
     let fresh = fresh_lines(row, &completion.rest);
     if row.kind == OperationKind::Destroy {
         tx.append_log(context.organisation, row.change, row.id, fresh, now)?;
@@ -481,7 +480,7 @@ fn succeed(
         progress.gone(resource.id)?;
         progress.succeeded(row, Some(digest.to_vec()))?;
         progress.settle()?;
-        return Ok(OperationStatus::Succeeded);
+        return Ok((OperationStatus::Succeeded, !progress.ended.is_empty()));
     }
     let secrets = input_secrets(tx, context, row, resource.id)?;
     let (outputs, minted) = seal_outputs(tx, context, resource.id, done, &secrets)?;
@@ -507,16 +506,18 @@ fn succeed(
         None => None,
     };
     let external = done.external_id.as_deref();
-    tx.apply_resource(resource.id, resource.state, row.generation, row.id, &outputs, state, external, now)?;
+    let awaited = tx.apply_resource(resource.id, resource.state, row.generation, row.id, &outputs, state, external, now)?;
     tx.settle_revision(resource.id, row.generation, "applied")?;
     let mut progress = Progress::new(tx, context, now);
     let kind = if row.kind == OperationKind::Create { "resource.created" } else { "resource.updated" };
     let told = json!({ "name": resource.name, "generation": row.generation });
     progress.event(kind, "conductor", Some(row.change), Some(resource.id), Some(row.id), told)?;
-    progress.ready(resource.id, row.generation)?;
+    if awaited {
+        progress.ready(resource.id, row.generation)?;
+    }
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok(OperationStatus::Succeeded)
+    Ok((OperationStatus::Succeeded, !progress.ended.is_empty()))
 }
 
 fn input_secrets(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, id: ResourceId) -> Result<BTreeSet<String>> {
@@ -573,7 +574,7 @@ fn fail(
     failure: &Failure,
     digest: &[u8],
     now: i64,
-) -> Result<OperationStatus> {
+) -> Result<Settled> {
     let code = match failure.code {
         FailureCode::Transient => ErrorCode::Transient,
         FailureCode::Invalid => ErrorCode::Invalid,
@@ -593,7 +594,7 @@ fn fail(
             let message = format!("attempt {} failed, tried again: {}", row.attempt, failure.message);
             tx.move_resource(resource.id, (resource.state, resource.status), (resource.state, Status::Queued), Some(&message), now)?;
         }
-        return Ok(OperationStatus::Queued);
+        return Ok((OperationStatus::Queued, false));
     }
     let status = match failure.code {
         FailureCode::TimedOut => OperationStatus::TimedOut,
@@ -609,7 +610,7 @@ fn fail(
     progress.event("operation.failed", "conductor", Some(row.change), row.resource, Some(row.id), told)?;
     progress.failed(row, status, fault, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok(status)
+    Ok((status, !progress.ended.is_empty()))
 }
 
 fn failure_word(code: FailureCode) -> &'static str {

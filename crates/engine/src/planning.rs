@@ -333,12 +333,14 @@ impl Storing<'_> {
                         now,
                     })?;
                     tx.insert_revision(organisation, new.id, 1, new.version, &spec, self.change, now)?;
+                    hold_unique(tx, context, new.id, version(new.version)?.as_ref(), &new.params)?;
                     made.insert(new.id);
                 }
                 Effect::Specify { resource, from, to, version: by, params, generation } => {
                     let spec = seal_spec(tx, context, *resource, version(*by)?.as_ref(), params)?;
                     tx.specify_resource(*resource, *from, *to, *by, &spec, *generation, now)?;
                     tx.insert_revision(context.organisation, *resource, *generation, *by, &spec, self.change, now)?;
+                    hold_unique(tx, context, *resource, version(*by)?.as_ref(), params)?;
                 }
                 Effect::Doom { resource, from } => {
                     let to = (conductor_domain::lifecycle::State::Destroy, conductor_domain::lifecycle::Status::Queued);
@@ -376,7 +378,7 @@ impl Storing<'_> {
             if let Some(manager) = &operation.manager
                 && !queues.contains_key(manager.as_str())
             {
-                queues.insert(manager, tx.queue(&needs(manager))?);
+                queues.insert(manager, tx.queue(manager, &needs(manager))?);
             }
         }
         for operation in &plan.operations {
@@ -438,6 +440,32 @@ impl Storing<'_> {
         }
         progress.settle()
     }
+}
+
+/// Claims the values of parameters marked unique; taken by another, the plan is refused.
+fn hold_unique(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: ResourceId,
+    version: &TemplateVersion,
+    params: &Params,
+) -> Result<()> {
+    let unique = version.schema.unique();
+    if unique.is_empty() {
+        return Ok(());
+    }
+    let mut values = Vec::new();
+    for name in unique {
+        let Some(value) = params.get(&name).and_then(conductor_domain::expr::Expr::known) else { continue };
+        let hash = tx.sealer().digest(value.to_string().as_bytes())?;
+        if let Some(holder) = tx.unique_holder(version.template, &name, &hash, id)? {
+            let holder = tx.resource(holder)?.map_or_else(|| holder.to_string(), |row| format!("{} ({holder})", row.name));
+            let message = format!("`{name}` must be unique among {}, and {holder} has this value", version.name);
+            return Err(refusal::refuse(conductor_domain::lifecycle::ErrorCode::Conflict, message));
+        }
+        values.push((name, hash));
+    }
+    tx.hold_unique(context.organisation, version.template, id, &values)
 }
 
 /// What an operation asks of a worker.

@@ -23,6 +23,8 @@ pub(crate) struct Progress<'p, 't> {
     pub tx: &'p mut Tx<'t>,
     pub context: &'p Context,
     pub now: i64,
+    /// Changes that ended here: their slots are free.
+    pub ended: Vec<ChangeId>,
     counts: BTreeMap<ChangeId, (i64, i64)>,
     errors: BTreeMap<ChangeId, Fault>,
 }
@@ -33,7 +35,7 @@ fn document(fault: &Fault) -> Value {
 
 impl<'p, 't> Progress<'p, 't> {
     pub fn new(tx: &'p mut Tx<'t>, context: &'p Context, now: i64) -> Self {
-        Self { tx, context, now, counts: BTreeMap::new(), errors: BTreeMap::new() }
+        Self { tx, context, now, ended: Vec::new(), counts: BTreeMap::new(), errors: BTreeMap::new() }
     }
 
     fn count(&mut self, change: ChangeId, failed: bool) {
@@ -62,6 +64,14 @@ impl<'p, 't> Progress<'p, 't> {
             document,
             now: self.now,
         })
+    }
+
+    /// Operations that another change answers for now are not this one's to wait for.
+    pub fn handed(&mut self, change: ChangeId, operations: i64) -> Result<()> {
+        if operations > 0 {
+            self.counts.entry(change).or_default().0 += operations;
+        }
+        Ok(())
     }
 
     /// An operation is done; what came after it may go on.
@@ -228,11 +238,13 @@ impl<'p, 't> Progress<'p, 't> {
         };
         let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
         self.tx.end_change(id, change.status, status, error.as_ref(), self.now)?;
+        self.ended.push(id);
         let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };
         let told = json!({ "status": status, "kind": change.kind, "error": error });
         self.event(kind, &change.actor, Some(id), None, None, told)?;
-        if change.rollback && status == ChangeStatus::Cancelled {
-            self.roll_back(&change)?;
+        if status == ChangeStatus::Cancelled {
+            let made = self.tx.made_by(id, change.rollback)?;
+            self.take_back(&change, made)?;
         }
         if !released.is_empty() {
             let unused = self.tx.unused_resources(Some(&released))?;
@@ -241,9 +253,8 @@ impl<'p, 't> Progress<'p, 't> {
         Ok(())
     }
 
-    /// Takes away what this change made and nobody else uses.
-    fn roll_back(&mut self, change: &ChangeRow) -> Result<()> {
-        let made = self.tx.made_by(change.id)?;
+    /// Takes away what this change made and nobody else uses: all of it on rollback, else what was never begun.
+    fn take_back(&mut self, change: &ChangeRow, made: BTreeSet<ResourceId>) -> Result<()> {
         let (Some(application), Some(environment)) = (change.application, change.environment) else { return Ok(()) };
         self.tx.drop_consumers(&made, application, environment)?;
         let mut unused = self.tx.unused_resources(Some(&made))?;
@@ -296,7 +307,7 @@ impl<'p, 't> Progress<'p, 't> {
             let operation = operations[&row.id];
             self.tx.move_resource(row.id, (row.state, row.status), (State::Destroy, Status::Queued), None, self.now)?;
             let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
-            let queue = if row.fence > 0 { Some(self.tx.queue(&needs(&manager))?) } else { None };
+            let queue = if row.fence > 0 { Some(self.tx.queue(&manager, &needs(&manager))?) } else { None };
             let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
             self.tx.insert_operation(&NewOperation {
                 id: operation,

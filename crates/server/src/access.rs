@@ -24,7 +24,9 @@ impl Access {
         }
         let denied = |detail: &str| Failed::new(StatusCode::UNAUTHORIZED, ErrorCode::PermissionDenied, detail);
         let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = given.and_then(|value| value.strip_prefix("Bearer ")).ok_or_else(|| {
+        // GitLab's webhooks cannot send an Authorization header.
+        let hook = parts.headers.get("x-gitlab-token").and_then(|value| value.to_str().ok());
+        let token = given.and_then(|value| value.strip_prefix("Bearer ")).or(hook).ok_or_else(|| {
             denied("this needs a token: send `Authorization: Bearer TOKEN` (CONDUCTOR_TOKEN on the command line)")
         })?;
         engine.principal(token.trim()).await?.ok_or_else(|| denied("this token is not known, or was revoked"))

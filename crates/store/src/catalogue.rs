@@ -365,13 +365,13 @@ impl Tx<'_> {
     }
 
     /// The queue of these needs, made on first use.
-    pub fn queue(&mut self, needs: &str) -> Result<i64> {
+    pub fn queue(&mut self, manager: &str, needs: &str) -> Result<i64> {
         if let Some(row) = self.query_one("SELECT id FROM queues WHERE needs = $1", params![needs])? {
             return row.int(0);
         }
         self.execute(
-            "INSERT INTO queues (id, needs) SELECT coalesce(max(id), 0) + 1, $1 FROM queues",
-            params![needs],
+            "INSERT INTO queues (id, manager, needs) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues",
+            params![manager, needs],
         )?;
         self.query_one("SELECT id FROM queues WHERE needs = $1", params![needs])?
             .map_or_else(|| Err(crate::Error::Busy("queue".into())), |row| row.int(0))

@@ -194,20 +194,20 @@ impl Tx<'_> {
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
-    /// The next operations ready for these queues; `owner` limits them to one embedded process's changes.
+    /// The next operations ready for these managers; `owner` limits them to one embedded process's changes.
     pub fn ready_operations(
         &mut self,
-        queues: &[i64],
+        managers: &[String],
         owner: Option<Uuid>,
         now: i64,
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
-        if queues.is_empty() || limit == 0 {
+        if managers.is_empty() || limit == 0 {
             return Ok(vec![]);
         }
         let mut values: Vec<Value> = vec![now.into(), limit.into()];
-        values.extend(queues.iter().map(|queue| Value::from(*queue)));
-        let list = placeholders(3, queues.len());
+        values.extend(managers.iter().map(Value::from));
+        let list = placeholders(3, managers.len());
         let mine = match owner {
             Some(owner) => {
                 values.push(owner.into());
@@ -217,7 +217,8 @@ impl Tx<'_> {
         };
         let rows = self.query(
             &format!(
-                "{OPERATION} WHERE o.status = 'queued' AND o.queue_id IN ({list}) AND o.not_before <= $1{mine}
+                "{OPERATION} WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
+                 AND o.not_before <= $1{mine}
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
             &values,
@@ -488,5 +489,36 @@ impl Tx<'_> {
     pub fn operation_inputs(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
         let row = self.query_one("SELECT inputs FROM operations WHERE id = $1", params![id])?;
         row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
+    }
+}
+
+impl Tx<'_> {
+    /// The change of an operation, when its end gives up uses of resources.
+    pub fn releasing_change_of(&mut self, id: OperationId) -> Result<Option<ChangeId>> {
+        let row = self.query_one(
+            "SELECT c.id FROM operations o JOIN changes c ON c.id = o.change_id WHERE o.id = $1 AND c.releases > 0",
+            params![id],
+        )?;
+        row.map(|row| row.id(0)).transpose()
+    }
+
+    /// Another change answers for an operation from here on.
+    pub fn hand_operation(&mut self, id: OperationId, from: ChangeId, to: ChangeId) -> Result<()> {
+        self.put_one(
+            "UPDATE operations SET change_id = $3, cancel_requested_at = NULL WHERE id = $1 AND change_id = $2",
+            params![id, from, to],
+        )?;
+        self.put_one("UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1", params![to])
+    }
+
+    /// An open change, other than this one, that waits for a resource.
+    pub fn change_waiting_for(&mut self, resource: ResourceId, but: ChangeId) -> Result<Option<ChangeId>> {
+        let row = self.query_one(
+            "SELECT o.change_id FROM waits w JOIN operations o ON o.id = w.operation_id
+             WHERE w.resource_id = $1 AND w.until = 'ready' AND o.change_id <> $2 AND o.status = 'blocked'
+             ORDER BY o.change_id LIMIT 1",
+            params![resource, but],
+        )?;
+        row.map(|row| row.id(0)).transpose()
     }
 }

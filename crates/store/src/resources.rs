@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::{
     ids::{
-        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateVersionId,
+        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateId,
+        TemplateVersionId,
     },
     lifecycle::{ConsumerState, KeptBy, OperationStatus, State, Status},
     plan::{Key, KeyTag, OpenOperation, RecordedDependency},
@@ -358,7 +359,7 @@ impl Tx<'_> {
         self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
     }
 
-    /// A success: what was desired is applied.
+    /// A success: what was desired is applied. Tells whether somebody waits for it.
     #[allow(clippy::too_many_arguments, reason = "one column each")]
     pub fn apply_resource(
         &mut self,
@@ -370,16 +371,18 @@ impl Tx<'_> {
         manager_state: Option<Vec<u8>>,
         external_id: Option<&str>,
         now: i64,
-    ) -> Result<()> {
-        self.put_one(
+    ) -> Result<bool> {
+        let row = self.query_one(
             "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
                  applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
                  external_id = $7, message = NULL, error = NULL, updated_at = $8,
                  inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
                  inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
-             WHERE id = $1 AND state = $2 AND status = 'in_progress'",
+             WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters",
             params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now],
-        )
+        )?;
+        let row = row.ok_or_else(|| Error::Moved("a resource that was in progress".into()))?;
+        Ok(row.int(0)? > 0)
     }
 
     /// Inputs turned out unchanged: the new desired state is what is there.
@@ -402,6 +405,7 @@ impl Tx<'_> {
             params![id, from.0.as_str(), from.1.as_str(), now],
         )?;
         self.put("DELETE FROM consumers WHERE resource_id = $1", params![id])?;
+        self.put("DELETE FROM unique_values WHERE resource_id = $1", params![id])?;
         self.put("DELETE FROM dependencies WHERE resource_id = $1", params![id])
     }
 
@@ -681,12 +685,13 @@ fn consumer_row(row: &Row) -> Result<ConsumerRow> {
 
 /// What a cancelled deployment takes back.
 impl Tx<'_> {
-    /// Resources that came to be by this change: their first revision is its own.
-    pub fn made_by(&mut self, change: ChangeId) -> Result<BTreeSet<ResourceId>> {
+    /// Resources that came to be by this change: their first revision is its own. Without `begun`, only those no
+    /// worker was ever handed.
+    pub fn made_by(&mut self, change: ChangeId, begun: bool) -> Result<BTreeSet<ResourceId>> {
         let rows = self.query(
-            "SELECT v.resource_id FROM revisions v JOIN operations o ON o.resource_id = v.resource_id
-             WHERE o.change_id = $1 AND v.change_id = $1 AND v.number = 1",
-            params![change],
+            "SELECT v.resource_id FROM revisions v JOIN resources r ON r.id = v.resource_id
+             WHERE v.change_id = $1 AND v.number = 1 AND (r.fence = 0 OR $2 = 1)",
+            params![change, begun],
         )?;
         rows.iter().map(|row| row.id(0)).collect()
     }
@@ -735,5 +740,41 @@ impl Tx<'_> {
             Ok(())
         })?;
         Ok(found)
+    }
+}
+
+/// Parameters that no two living resources of a template may share.
+impl Tx<'_> {
+    /// Who holds this value, if it is another resource.
+    pub fn unique_holder(
+        &mut self,
+        template: TemplateId,
+        parameter: &str,
+        hash: &[u8],
+        but: ResourceId,
+    ) -> Result<Option<ResourceId>> {
+        let row = self.query_one(
+            "SELECT resource_id FROM unique_values WHERE template_id = $1 AND parameter = $2 AND hash = $3",
+            params![template, parameter, hash],
+        )?;
+        Ok(row.map(|row| row.id(0)).transpose()?.filter(|holder| *holder != but))
+    }
+
+    pub fn hold_unique(
+        &mut self,
+        organisation: OrganisationId,
+        template: TemplateId,
+        resource: ResourceId,
+        values: &[(String, Vec<u8>)],
+    ) -> Result<()> {
+        self.put("DELETE FROM unique_values WHERE resource_id = $1", params![resource])?;
+        for (parameter, hash) in values {
+            self.put(
+                "INSERT INTO unique_values (template_id, parameter, hash, resource_id, organisation_id)
+                 VALUES ($1, $2, $3, $4, $5)",
+                params![template, parameter, hash.clone(), resource, organisation],
+            )?;
+        }
+        Ok(())
     }
 }

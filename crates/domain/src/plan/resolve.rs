@@ -80,6 +80,7 @@ fn refused(problems: Vec<Problem>) -> PlanError {
 
 fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot) -> Result<Goal, PlanError> {
     let mut problems = Vec::new();
+    let mut code = ErrorCode::Invalid;
     let mut needs = Vec::new();
     let mut goal = Goal { metadata: Some(manifest.metadata.clone()), ..Goal::default() };
     let mut wanted = BTreeMap::new();
@@ -87,11 +88,14 @@ fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot)
         match want(requirement, resource, snapshot, &mut goal.warnings) {
             Ok(found) => drop(wanted.insert(requirement.as_str(), found)),
             Err(PlanError::Need(more)) => needs.extend(more),
-            Err(PlanError::Refused { problems: mut more, .. }) => problems.append(&mut more),
+            Err(PlanError::Refused { code: why, problems: mut more }) => {
+                code = why;
+                problems.append(&mut more);
+            }
         }
     }
     if !problems.is_empty() {
-        return Err(refused(problems));
+        return Err(PlanError::Refused { code, problems });
     }
     if !needs.is_empty() {
         return Err(PlanError::Need(needs));

@@ -3,6 +3,7 @@
 mod catalogue;
 mod deployments;
 pub mod health;
+mod hooks;
 mod objects;
 pub mod worker;
 
@@ -37,11 +38,14 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::remove_consumer))
         .routes(routes!(objects::operations))
         .routes(routes!(objects::operation))
+        .routes(routes!(objects::cancel_operation))
+        .routes(routes!(objects::retry_operation))
         .routes(routes!(objects::outputs))
         .routes(routes!(objects::workers))
         .routes(routes!(objects::list_events))
         .routes(routes!(objects::create_token, objects::tokens))
         .routes(routes!(objects::revoke_token))
+        .routes(routes!(hooks::git))
         .routes(routes!(catalogue::apply))
         .routes(routes!(catalogue::organisations))
         .routes(routes!(catalogue::environments))

@@ -2,7 +2,7 @@
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{
-    Consumer, ConsumerRequest, Event, Operation, OutputsByRequirement, Page, Problem, Resource, Token, TokenRequest,
+    Consumer, ConsumerRequest, Deployment, Event, Operation, OutputsByRequirement, Page, Problem, Resource, Token, TokenRequest,
     WorkerInfo,
 };
 use conductor_domain::ids::{OperationId, ResourceId, TokenId};
@@ -81,6 +81,30 @@ pub async fn operations(
     responses((status = 200, body = Operation), (status = 404, body = Problem)))]
 pub async fn operation(State(app): State<App>, _: Reader, At(id): At<OperationId>) -> Answer<Json<Operation>> {
     Ok(Json(app.engine.operation(id).await?))
+}
+
+/// Stops an operation, and with it the change it belongs to.
+#[utoipa::path(post, path = "/operations/{id}/cancel", tag = "operations", params(("id" = String, Path)),
+    responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn cancel_operation(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<OperationId>,
+) -> Answer<impl IntoResponse> {
+    let change = app.engine.change_of(id).await?;
+    Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(change, false, &caller.name).await?)))
+}
+
+/// Plans the change of a failed operation again.
+#[utoipa::path(post, path = "/operations/{id}/retry", tag = "operations", params(("id" = String, Path)),
+    responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn retry_operation(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<OperationId>,
+) -> Answer<impl IntoResponse> {
+    let change = app.engine.change_of(id).await?;
+    Ok((StatusCode::ACCEPTED, Json(app.engine.retry(change, &caller.name).await?)))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]

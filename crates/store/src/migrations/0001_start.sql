@@ -133,6 +133,7 @@ CREATE TABLE workers (
 -- What an operation asks of a worker, interned.
 CREATE TABLE queues (
   id BIGINT PRIMARY KEY,
+  manager TEXT NOT NULL,
   needs TEXT NOT NULL UNIQUE
 );
 
@@ -299,6 +300,19 @@ CREATE TABLE revisions (
   created_at BIGINT NOT NULL,
   PRIMARY KEY (resource_id, number)
 ) /*rowid*/;
+
+CREATE INDEX revisions_by_change ON revisions (change_id);
+
+-- Parameters marked unique: one holder per template and value (a keyed hash) among the living.
+CREATE TABLE unique_values (
+  template_id BYTEA NOT NULL REFERENCES templates (id),
+  parameter TEXT NOT NULL,
+  hash BYTEA NOT NULL,
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  organisation_id BYTEA NOT NULL,
+  PRIMARY KEY (template_id, parameter, hash)
+) /*rowid*/;
+CREATE INDEX unique_values_by_resource ON unique_values (resource_id);
 
 CREATE TABLE operations (
   id BYTEA PRIMARY KEY,
