@@ -44,6 +44,9 @@ pub struct Acquire {
     pub name: String,
     /// Made by the worker; the same id gets the same jobs again.
     pub request: uuid::Uuid,
+    /// Set when the id was used before and the answer may have been lost.
+    #[serde(default)]
+    pub repeated: bool,
     /// How many jobs fit; 0 only listens for cancels.
     pub slots: u32,
     pub managers: Vec<String>,

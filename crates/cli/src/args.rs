@@ -34,6 +34,7 @@ pub struct Cli {
 }
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Everywhere")]
 pub struct OutputFlags {
     /// How to print the result
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]

@@ -21,7 +21,7 @@ use crate::{
     args::{Cli, Command},
     connect::Connection,
     failure::{Failure, Outcome},
-    init,
+    init, logging,
     output::Screen,
     settings::Settings,
 };
@@ -59,6 +59,14 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         settings: Settings::load(&cli.settings)?,
         screen,
     };
+    // A command that ends soon tells what it does; its log is for whoever asks for it.
+    let serves = matches!(
+        cli.command,
+        Command::Up | Command::Server { .. } | Command::Worker { .. }
+    );
+    if context.settings.log.is_some() && !serves {
+        logging::start(&context.settings, &context.screen, "warn");
+    }
     match cli.command {
         Command::Apply(flags) => apply::apply(&context, &flags).await,
         Command::Plan(flags) => deploy::plan(&context, &flags, false).await,

@@ -123,6 +123,19 @@ impl Connection {
         }
     }
 
+    /// This process ends and leaves open work behind. Its sign of life stays where it is: that nobody holds it any
+    /// more tells the next command to take over. A clean end would remove it.
+    pub fn leave_to_next(&self) {
+        if let Some(embedded) = &self.embedded {
+            std::mem::forget(embedded.engine.clone());
+        }
+    }
+
+    fn left(&self, change: ChangeId) -> Failure {
+        self.leave_to_next();
+        left_open(change)
+    }
+
     /// Waits for `done`; embedded, works on the change meanwhile.
     ///
     /// The first signal lets what runs come to its end and leaves the rest to the next command; a second ends
@@ -163,11 +176,11 @@ impl Connection {
                 }
                 ended = &mut work => {
                     ended.map_err(|error| Failure::failed(error.to_string()))?;
-                    return Err(left(change));
+                    return Err(self.left(change));
                 }
                 () = signals.next() => {
                     if asked {
-                        return Err(left(change));
+                        return Err(self.left(change));
                     }
                     asked = true;
                     shutdown.drain();
@@ -201,7 +214,7 @@ fn interrupted(message: &str) -> Failure {
     Failure::new(Exit::Interrupted, message)
 }
 
-fn left(change: ChangeId) -> Failure {
+fn left_open(change: ChangeId) -> Failure {
     interrupted(&format!(
         "interrupted; {change} is not over\n  go on:    the next deploy, retry or destroy picks it up\n  \
          stop it:  conductor cancel {change}"

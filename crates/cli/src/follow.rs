@@ -6,7 +6,10 @@ use conductor_api::{
     client::{Client, ClientError, ListFilter},
     types::{Deployment, LogEntry, Operation, Time},
 };
-use conductor_domain::{ids::ChangeId, lifecycle::OperationStatus};
+use conductor_domain::{
+    ids::{ChangeId, OperationId},
+    lifecycle::OperationStatus,
+};
 
 use crate::{
     connect::{Connection, Scope},
@@ -24,12 +27,30 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Lines of a failed operation that are shown without being asked for.
 const LAST_LINES: usize = 10;
 
+/// What to wait for, and what not to tell.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// Also for people.
+    pub wait_approval: bool,
+    /// Operations of an earlier try.
+    pub earlier: HashSet<OperationId>,
+}
+
+impl Watch {
+    /// The operations that belong to this try.
+    async fn operations(&self, client: &Client, id: ChangeId) -> Result<Vec<Operation>, ClientError> {
+        let mut operations = operations_of(client, id).await?;
+        operations.retain(|operation| !self.earlier.contains(&operation.id));
+        Ok(operations)
+    }
+}
+
 /// Waits until a change is over, working on it where nobody else does. Returns it as it ended.
 pub async fn follow(
     connection: &Connection,
     screen: &Screen,
     change: Deployment,
-    wait_approval: bool,
+    watch: &Watch,
 ) -> Outcome<Deployment> {
     let Some(id) = change.id else { return Ok(change) };
     let interrupted = connection.interrupted().await?;
@@ -39,7 +60,7 @@ pub async fn follow(
         screen.note(&format!("also going on with {other}, which was interrupted"));
     }
     let waiting = async {
-        let ended = wait(&connection.client, id, wait_approval, &mut progress).await?;
+        let ended = wait(&connection.client, id, watch, &mut progress).await?;
         finish_rest(connection, id, others).await?;
         Ok(ended)
     };
@@ -56,24 +77,24 @@ async fn finish_rest(connection: &Connection, id: ChangeId, others: Vec<ChangeId
         rest.extend(connection.follow_ups(id).await?);
         rest.retain(|other| !waited.contains(other));
         let Some(next) = rest.pop() else { return Ok(()) };
-        wait(&connection.client, next, false, &mut Progress::Silent).await?;
+        wait(&connection.client, next, &Watch::default(), &mut Progress::Silent).await?;
         waited.insert(next);
     }
 }
 
 /// Waits in silence, for what is only a part of a command.
-pub async fn settle(connection: &Connection, screen: &Screen, id: ChangeId) -> Outcome<Deployment> {
-    let mut progress = Progress::Silent;
-    let waiting = wait(&connection.client, id, false, &mut progress);
-    connection.work_on(screen, id, Scope::ThisAlone, waiting).await
+pub async fn settle(
+    connection: &Connection,
+    screen: &Screen,
+    id: ChangeId,
+    scope: Scope,
+) -> Outcome<Deployment> {
+    let (mut progress, watch) = (Progress::Silent, Watch::default());
+    let waiting = wait(&connection.client, id, &watch, &mut progress);
+    connection.work_on(screen, id, scope, waiting).await
 }
 
-async fn wait(
-    client: &Client,
-    id: ChangeId,
-    wait_approval: bool,
-    progress: &mut Progress,
-) -> Outcome<Deployment> {
+async fn wait(client: &Client, id: ChangeId, watch: &Watch, progress: &mut Progress) -> Outcome<Deployment> {
     let mut seen: Option<Time> = None;
     loop {
         let mark = seen.map(|time| time.to_string());
@@ -85,7 +106,7 @@ async fn wait(
         let change = patiently(|| client.await_deployment(id, mark.as_deref(), patience)).await?;
         seen = change.updated_at;
         if !matches!(progress, Progress::Silent) {
-            let operations = patiently(|| operations_of(client, id)).await?;
+            let operations = patiently(|| watch.operations(client, id)).await?;
             progress.update(&change, &operations);
             if progress.wants_logs() {
                 let after = progress.last_line();
@@ -93,7 +114,7 @@ async fn wait(
                 progress.log(&page.items, page.next_after);
             }
         }
-        if change.is_over() || (change.status == "approval_pending" && !wait_approval) {
+        if change.is_over() || (change.status == "approval_pending" && !watch.wait_approval) {
             return Ok(change);
         }
     }
@@ -127,12 +148,12 @@ async fn patiently<T, F: Future<Output = Result<T, ClientError>>>(ask: impl Fn()
 }
 
 /// The end of a command that waited for a change: why it failed on stderr, and the exit code.
-pub async fn conclude(client: &Client, screen: &Screen, change: &Deployment) -> Outcome {
+pub async fn conclude(client: &Client, screen: &Screen, change: &Deployment, watch: &Watch) -> Outcome {
     match change.status.as_str() {
         "succeeded" => Ok(()),
         "approval_pending" => Err(approval(change)),
         _ => {
-            tell_failures(client, screen, change).await;
+            tell_failures(client, screen, change, watch).await;
             Err(Failure::silent(Exit::Failed))
         }
     }
@@ -147,7 +168,7 @@ fn approval(change: &Deployment) -> Failure {
     }
 }
 
-async fn tell_failures(client: &Client, screen: &Screen, change: &Deployment) {
+async fn tell_failures(client: &Client, screen: &Screen, change: &Deployment, watch: &Watch) {
     let red = |text: &str| paint(screen.color_stderr, crate::output::RED, text);
     let id = change.id.map(|id| format!(" {id}")).unwrap_or_default();
     let ended = if change.status == "timed_out" {
@@ -158,7 +179,7 @@ async fn tell_failures(client: &Client, screen: &Screen, change: &Deployment) {
     complain(&format!("{} {}{id} {ended}", red("error:"), change.kind));
     let mut told = Vec::new();
     if let Some(change_id) = change.id
-        && let Ok(operations) = operations_of(client, change_id).await
+        && let Ok(operations) = watch.operations(client, change_id).await
     {
         let failed = operations.iter().filter(|operation| {
             matches!(

@@ -100,7 +100,8 @@ impl Screen {
         if failure.message.is_empty() {
             return;
         }
-        let mut text = format!("{} {}", paint(self.color_stderr, RED, "error:"), failure.message);
+        let head = paint(self.color_stderr, RED, "error:");
+        let mut text = format!("{head} {}", harmless(&failure.message));
         for item in &failure.items {
             let told = failure.items.len() == 1 && item.message == failure.message;
             match (told, item.path.as_str()) {
@@ -109,7 +110,11 @@ impl Screen {
                 (false, "") => text.push_str(&format!("\n  {}", item.message)),
                 (false, path) => text.push_str(&format!("\n  {path}: {}", item.message)),
             }
-            if let Some(suggestion) = &item.suggestion {
+            if let Some(suggestion) = item
+                .suggestion
+                .as_ref()
+                .filter(|text| !failure.message.contains(*text))
+            {
                 text.push_str(&format!(
                     "\n  {} {suggestion}",
                     paint(self.color_stderr, CYAN, "help:")
@@ -123,7 +128,14 @@ impl Screen {
     }
 }
 
-/// A line on stderr, which may be closed.
+/// What a tool or a server said, without what a terminal would act on.
+fn harmless(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
+        .collect()
+}
+
+/// Text on stderr, which may be closed.
 pub fn complain(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

@@ -136,3 +136,81 @@ fn a_reader_that_goes_away_is_no_error() {
     let (code, _, stderr) = told(child.wait_with_output().unwrap());
     assert_eq!((code, stderr.as_str()), (0, ""));
 }
+
+#[test]
+fn the_example_deploys_as_it_is_and_goes_away_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = |args: &[&str]| {
+        let (code, stdout, stderr) = run(folder.path(), &[args, &["-o", "json"]].concat());
+        assert_eq!(code, 0, "{args:?}: {stderr}");
+        serde_json::from_str::<serde_json::Value>(&stdout).unwrap()
+    };
+    json(&["init"]);
+    assert_eq!(run(folder.path(), &["init"]).0, 1);
+    let applied = json(&["apply", "-f", "catalog"]);
+    assert_eq!(applied[1]["action"], "created");
+    assert_eq!(json(&["apply", "-f", "catalog"])[1]["action"], "unchanged");
+    assert_eq!(
+        json(&["plan", "--env", "dev"])["resources"][0]["action"],
+        "create"
+    );
+    let done = json(&["deploy", "--env", "dev"]);
+    assert_eq!(done["status"], "succeeded");
+    assert_eq!(done["resources"][0]["phase"], "Active");
+    let url = json(&["outputs", "hello", "--env", "dev", "--reveal"]);
+    assert!(
+        url["db"]["url"].as_str().unwrap().starts_with("sqlite:///"),
+        "{url}"
+    );
+    let name = json(&["resources", "list", "--env", "dev"])[0]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert_eq!(
+        json(&["resources", "why", &name])["consumers"][0]["application"],
+        "hello"
+    );
+    assert_eq!(
+        json(&["destroy", "--env", "dev", "--app", "hello", "--yes"])["status"],
+        "succeeded"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_exit_six_and_names_what_is() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("score.yaml"), SCORE).unwrap();
+    for (args, word) in [
+        (&["deploy", "--env", "prood"][..], "dev"),
+        (&["envs", "get", "devv"], "did you mean `dev`?"),
+        (&["resources", "get", "nothing"], "nothing"),
+        (&["status", "dep_nothing"], "dep_nothing"),
+        (
+            &["logs", "dep_00000000000000000000000000"],
+            "dep_00000000000000000000000000",
+        ),
+    ] {
+        let (code, _, stderr) = run(folder.path(), args);
+        assert_eq!(code, 6, "{args:?}: {stderr}");
+        assert!(stderr.contains(word), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn work_left_behind_is_told_and_picked_up_by_the_next_command() {
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(run(folder.path(), &["init"]).0, 0);
+    assert_eq!(run(folder.path(), &["apply", "-f", "catalog"]).0, 0);
+    let (code, _, stderr) = run(folder.path(), &["deploy", "--env", "dev", "--no-wait"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (_, stdout, stderr) = run(folder.path(), &["resources", "list"]);
+    assert!(
+        stderr.contains("the next deploy, retry or destroy picks it up"),
+        "{stderr}"
+    );
+    assert!(stdout.contains("Pending"), "{stdout}");
+    let (code, _, stderr) = run(folder.path(), &["deploy", "--env", "dev", "--app", "other"]);
+    assert_eq!(code, 0, "{stderr}");
+    let (_, stdout, stderr) = run(folder.path(), &["resources", "list"]);
+    assert_eq!(stdout.matches("Active").count(), 2, "{stdout} {stderr}");
+}

@@ -25,7 +25,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     Context, Engine,
-    planning::{load_rules, needs},
+    planning::load_rules,
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
 };
@@ -358,7 +358,7 @@ fn apply_template(
         if same.digest == digest {
             let action = if same.state == template.state { "unchanged" } else { "updated" };
             if action == "updated" && !dry_run {
-                tx.set_version_state(same.id, &template.state)?;
+                tx.set_version_state(context.organisation, same.id, &template.state)?;
             }
             return Ok(Applied { version: Some(version.to_string()), ..applied("Template", name, action) });
         }
@@ -404,7 +404,7 @@ fn start_describe(
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = tx.queue(manager, &needs(manager))?;
+    let queue = context.templates.queue(tx, manager)?;
     tx.insert_operation(&NewOperation {
         id: OperationId(context.ids.next()),
         organisation: context.organisation,

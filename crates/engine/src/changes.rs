@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem};
+use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time};
 use conductor_domain::{
     ids::{ApplicationId, ChangeId, OperationId},
-    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus},
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus, Phase},
     plan::{Effect, Intent, Plan},
     score::{self, Manifest},
 };
@@ -162,11 +162,11 @@ impl Engine {
                     timeout_seconds: request.timeout_seconds,
                 };
                 let commit = request.commit.clone();
-                let id = accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
+                let (id, view) = accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
                 if let Some((key, body)) = &hashes {
                     tx.keep_idempotency(context.organisation, key, body, id, now)?;
                 }
-                views::deployment(tx, &context, id)
+                view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
     }
@@ -217,8 +217,9 @@ impl Engine {
                 let place = look(tx)?;
                 lock_for(tx, &place)?;
                 let asked = Asked::default();
-                let id = accept(tx, &context, &place, &Intent::Destroy, ChangeKind::Destroy, asked, None, &actor, now)?;
-                views::deployment(tx, &context, id)
+                let kind = ChangeKind::Destroy;
+                let (id, view) = accept(tx, &context, &place, &Intent::Destroy, kind, asked, None, &actor, now)?;
+                view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
     }
@@ -331,7 +332,8 @@ fn lock_for(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
     tx.lock_domains(&domains)
 }
 
-/// Stores a new change: running with its plan, or waiting for the one that runs.
+/// Stores a new change: running with its plan, or waiting for the one that runs. While it runs, what there is to
+/// tell is known already and returned with its id.
 #[allow(clippy::too_many_arguments, reason = "the one place where changes of an application are made")]
 fn accept(
     tx: &mut Tx<'_>,
@@ -343,7 +345,7 @@ fn accept(
     commit: Option<String>,
     actor: &str,
     now: i64,
-) -> Result<ChangeId> {
+) -> Result<(ChangeId, Option<Deployment>)> {
     let id = ChangeId(context.ids.next());
     let (application, environment) = (place.application.id, place.environment.id);
     let running = tx.change_in_slot(application, environment, Slot::Running)?;
@@ -368,18 +370,32 @@ fn accept(
         parent: None,
         owner: context.owner,
         actor: actor.to_owned(),
-        commit,
+        commit: commit.clone(),
         request: serde_json::to_value(&asked).unwrap_or_default(),
         timeout_at: running.is_none().then(|| now + timeout as i64 * 1_000_000),
         now,
     })?;
     let told = json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });
     Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;
-    match running {
-        Some(_) => tx.wake(),
-        None => store(tx, context, id, &plan, &snapshot, 1, actor, now)?,
+    if running.is_some() {
+        tx.wake();
+        return Ok((id, None));
     }
-    Ok(id)
+    store(tx, context, id, &plan, &snapshot, 1, actor, now)?;
+    let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
+    let view = goes_on.then(|| {
+        let mut view = planned(&plan, &snapshot, kind, place);
+        view.id = Some(id);
+        view.status = ChangeStatus::InProgress.to_string();
+        view.commit = commit;
+        view.actor = Some(actor.to_owned());
+        let made = view.resources.iter_mut().filter(|item| item.phase.is_none());
+        made.for_each(|item| item.phase = Some(Phase::Pending));
+        let now = Some(Time(now));
+        (view.created_at, view.started_at, view.updated_at) = (now, now, now);
+        view
+    });
+    Ok((id, view))
 }
 
 /// Writes the plan of a pending change and starts it.
@@ -544,7 +560,7 @@ fn planned(
                 phase: snapshot
                     .resources
                     .get(&item.resource)
-                    .map(|resource| conductor_domain::lifecycle::Phase::of(resource.state, resource.status)),
+                    .map(|resource| Phase::of(resource.state, resource.status)),
                 reason: item.reason.clone(),
             })
             .collect()

@@ -126,13 +126,8 @@ impl Engine {
                 let parent = tx.change(change)?;
                 let mut progress = Progress::new(tx, &context, now);
                 progress.event("consumer.removed", &actor, Some(change), Some(id), None, told)?;
-                match parent {
-                    Some(parent) => {
-                        progress.collect(&parent, unused, ChangeKind::Collect)?;
-                        progress.settle()
-                    }
-                    None => Ok(()),
-                }
+                progress.collect_for(parent.as_ref(), unused, ChangeKind::Collect)?;
+                progress.settle()
             })
             .await
     }

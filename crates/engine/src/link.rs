@@ -249,7 +249,7 @@ impl Engine {
                     let document = json!({ "managers": ask.managers, "labels": ask.labels });
                     tx.see_worker(context.organisation, ask.worker, &ask.name, &document, now)?;
                 }
-                if first {
+                if first && ask.repeated {
                     acquired.jobs = claimed_before(tx, &context, &ask)?;
                 }
                 if ask.slots == 0 || !acquired.jobs.is_empty() {
@@ -332,7 +332,12 @@ fn claim(tx: &mut Tx<'_>, context: &Context, ask: &Acquire, row: OperationRow, n
         return Ok(None);
     }
     let Some(fence) = tx.raise_fence(id, now)? else {
-        return Err(Error::Moved("a resource that was queued".into()));
+        // Never seen; but one operation out of step must not keep a worker from the others.
+        let fault = Fault::new(ErrorCode::Conflict, format!("{} is {}/{}, not queued", resource.name, resource.state, resource.status));
+        let mut progress = Progress::new(tx, context, now);
+        progress.failed(&row, OperationStatus::Failed, fault, None)?;
+        progress.settle()?;
+        return Ok(None);
     };
     let (sealed, digest) = (Some(prepared.sealed), Some(prepared.digest));
     tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, sealed, digest, now)?;
@@ -416,7 +421,7 @@ fn complete(
         let domains = tx.domains_of_leaving(change)?;
         tx.lock_domains(&domains)?;
     }
-    let row = tx.lock_operation(claim.operation)?.ok_or_else(lost)?;
+    let (row, given) = tx.lock_operation_with_inputs(claim.operation)?.ok_or_else(lost)?;
     if row.fence == claim.fence && row.result_digest.as_deref() == Some(digest) {
         return Ok(None);
     }
@@ -428,7 +433,9 @@ fn complete(
         None => None,
     };
     let (status, change_over) = match (&completion.result, &resource) {
-        (JobResult::Done(done), Some(resource)) => succeed(tx, context, &row, resource, done, completion, digest, now)?,
+        (JobResult::Done(done), Some(resource)) => {
+            succeed(tx, context, &row, given.as_deref(), resource, done, completion, digest, now)?
+        }
         (JobResult::Described { description, content }, None) => {
             tx.append_log(context.organisation, row.change, row.id, fresh_lines(&row, &completion.rest), now)?;
             match crate::catalogue::finish_describe(tx, context, &row, description, content.as_deref(), now) {
@@ -460,6 +467,7 @@ fn succeed(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &OperationRow,
+    given: Option<&[u8]>,
     resource: &ResourceRow,
     done: &Done,
     completion: &Completion,
@@ -482,7 +490,10 @@ fn succeed(
         progress.settle()?;
         return Ok((OperationStatus::Succeeded, !progress.ended.is_empty()));
     }
-    let secrets = input_secrets(tx, context, row, resource.id)?;
+    let secrets = match given {
+        Some(sealed) => open_inputs(tx, context, resource.id, sealed)?.secrets,
+        None => BTreeSet::new(),
+    };
     let (outputs, minted) = seal_outputs(tx, context, resource.id, done, &secrets)?;
     if minted.is_empty() {
         tx.append_log(context.organisation, row.change, row.id, fresh, now)?;
@@ -518,13 +529,6 @@ fn succeed(
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
     Ok((OperationStatus::Succeeded, !progress.ended.is_empty()))
-}
-
-fn input_secrets(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, id: ResourceId) -> Result<BTreeSet<String>> {
-    match tx.operation_inputs(row.id)? {
-        Some(sealed) => Ok(open_inputs(tx, context, id, &sealed)?.secrets),
-        None => Ok(BTreeSet::new()),
-    }
 }
 
 /// Outputs as stored, sensitive ones sealed, and the secret texts that this step made.

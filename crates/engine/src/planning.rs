@@ -88,7 +88,8 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
         tag: KeyTag::Workload,
         name: application.id.to_string(),
     });
-    let heads = tx.version_heads(context.organisation)?;
+    let shelf = context.templates.shelf(tx, context)?;
+    let heads = &shelf.heads;
     let mut versions = BTreeMap::new();
     for head in heads.iter().filter(|head| kinds.contains(head.kind.as_str())) {
         if !head.built_in || Some(head.id) == context.default_workload {
@@ -113,7 +114,7 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
             labels: serde_json::from_value(labels).unwrap_or_default(),
         },
         versions,
-        rules: load_rules(tx, context)?,
+        rules: shelf.rules.clone(),
         types: types.into_iter().collect(),
         default_workload: context.default_workload,
         resources: BTreeMap::new(),
@@ -378,7 +379,7 @@ impl Storing<'_> {
             if let Some(manager) = &operation.manager
                 && !queues.contains_key(manager.as_str())
             {
-                queues.insert(manager, tx.queue(manager, &needs(manager))?);
+                queues.insert(manager, self.context.templates.queue(tx, manager)?);
             }
         }
         for operation in &plan.operations {
@@ -404,10 +405,10 @@ impl Storing<'_> {
                 now: self.now,
             })?;
         }
+        let edges: Vec<(OperationId, OperationId)> =
+            plan.operations.iter().flat_map(|op| op.after.iter().map(|before| (op.id, *before))).collect();
+        tx.insert_edges(&edges)?;
         for operation in &plan.operations {
-            for predecessor in &operation.after {
-                tx.insert_edge(operation.id, *predecessor)?;
-            }
             for wait in &operation.waits {
                 if !tx.add_waiter(wait.resource, wait.until == Until::Gone)? {
                     return Err(Error::Moved("a resource somebody else was busy with".into()));

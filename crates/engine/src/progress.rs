@@ -17,7 +17,7 @@ use conductor_store::{
 };
 use serde_json::{Value, json};
 
-use crate::{Context, planning::needs};
+use crate::Context;
 
 pub(crate) struct Progress<'p, 't> {
     pub tx: &'p mut Tx<'t>,
@@ -78,15 +78,20 @@ impl<'p, 't> Progress<'p, 't> {
     pub fn succeeded(&mut self, row: &OperationRow, digest: Option<Vec<u8>>) -> Result<()> {
         self.tx.end_operation(row.id, row.status, OperationStatus::Succeeded, digest, None, self.now)?;
         self.count(row.change, false);
-        let next: BTreeSet<OperationId> = self.tx.successors(row.id)?.into_iter().collect();
-        self.advance(&next)
+        let ready = self.tx.advance_successors(row.id)?;
+        self.go_on(ready)
     }
 
     fn advance(&mut self, operations: &BTreeSet<OperationId>) -> Result<()> {
         if operations.is_empty() {
             return Ok(());
         }
-        for row in self.tx.advance_operations(operations)? {
+        let ready = self.tx.advance_operations(operations)?;
+        self.go_on(ready)
+    }
+
+    fn go_on(&mut self, ready: Vec<OperationRow>) -> Result<()> {
+        for row in ready {
             match row.queue {
                 Some(_) => self.tx.queue_operation(row.id, self.now)?,
                 None => self.finish_idle(&row)?,
@@ -201,8 +206,8 @@ impl<'p, 't> Progress<'p, 't> {
         self.count(row.change, false);
         self.tx.move_resource(resource, (State::Destroy, Status::Queued), (State::Provisioned, Status::Done), None, self.now)?;
         // What came after the destruction has nothing to wait for.
-        let next: BTreeSet<OperationId> = self.tx.successors(row.id)?.into_iter().collect();
-        self.advance(&next)?;
+        let ready = self.tx.advance_successors(row.id)?;
+        self.go_on(ready)?;
         self.settle()
     }
 
@@ -269,8 +274,17 @@ impl<'p, 't> Progress<'p, 't> {
         self.collect(change, unused, ChangeKind::Rollback)
     }
 
+    fn collect(&mut self, parent: &ChangeRow, unused: BTreeSet<ResourceId>, kind: ChangeKind) -> Result<()> {
+        self.collect_for(Some(parent), unused, kind)
+    }
+
     /// A change of its own that destroys what nobody uses, dependents first.
-    pub fn collect(&mut self, parent: &ChangeRow, unused: BTreeSet<ResourceId>, kind: ChangeKind) -> Result<()> {
+    pub fn collect_for(
+        &mut self,
+        parent: Option<&ChangeRow>,
+        unused: BTreeSet<ResourceId>,
+        kind: ChangeKind,
+    ) -> Result<()> {
         if unused.is_empty() {
             return Ok(());
         }
@@ -279,13 +293,13 @@ impl<'p, 't> Progress<'p, 't> {
             id,
             organisation: self.context.organisation,
             kind,
-            environment: parent.environment,
-            application: parent.application,
+            environment: parent.and_then(|parent| parent.environment),
+            application: parent.and_then(|parent| parent.application),
             status: ChangeStatus::Pending,
             slot: None,
-            parent: Some(parent.id),
-            owner: parent.owner,
-            actor: parent.actor.clone(),
+            parent: parent.map(|parent| parent.id),
+            owner: parent.map_or(self.context.owner, |parent| parent.owner),
+            actor: parent.map_or_else(|| "conductor".to_owned(), |parent| parent.actor.clone()),
             commit: None,
             request: json!({ "resources": unused }),
             timeout_at: None,
@@ -307,7 +321,7 @@ impl<'p, 't> Progress<'p, 't> {
             let operation = operations[&row.id];
             self.tx.move_resource(row.id, (row.state, row.status), (State::Destroy, Status::Queued), None, self.now)?;
             let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
-            let queue = if row.fence > 0 { Some(self.tx.queue(&manager, &needs(&manager))?) } else { None };
+            let queue = if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
             let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
             self.tx.insert_operation(&NewOperation {
                 id: operation,
@@ -332,9 +346,7 @@ impl<'p, 't> Progress<'p, 't> {
                 "reason": "nothing uses it any more",
             }));
         }
-        for (operation, predecessor) in edges {
-            self.tx.insert_edge(operation, predecessor)?;
-        }
+        self.tx.insert_edges(&edges)?;
         let plan = json!({ "items": [], "removals": items, "warnings": [] });
         let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
         self.tx.start_change(id, from, to, None, 1, &plan, operations.len() as i64, 0, self.now)?;

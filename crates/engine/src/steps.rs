@@ -138,8 +138,7 @@ pub(crate) fn prepare(
         OperationKind::Plan => StepKind::Plan,
         _ => StepKind::Update,
     };
-    let environment = tx.environment(row.environment)?.map_or_else(String::new, |environment| environment.name);
-    let application = tx.change(operation.change)?.and_then(|change| change.application_name);
+    let (environment, application) = tx.step_names(operation.change, row.environment)?;
     let step = Step {
         kind,
         operation: operation.id,
@@ -150,7 +149,7 @@ pub(crate) fn prepare(
             slug: row.slug.clone(),
             kind: row.key.kind.clone(),
             class: row.key.class.clone(),
-            environment,
+            environment: environment.unwrap_or_default(),
             application,
         },
         config: version.config.clone(),

@@ -9,7 +9,7 @@ use std::{
 
 use conductor_domain::{
     ids::{ChangeId, OperationId},
-    lifecycle::{ErrorCode, Fault, OperationStatus, Status},
+    lifecycle::{ChangeKind, ErrorCode, Fault, OperationStatus, Status},
 };
 use conductor_store::{Result, Tx, operations::RunningRow};
 use tokio_util::sync::CancellationToken;
@@ -20,14 +20,26 @@ use crate::{Context, Engine, changes::stop_change, progress::Progress};
 /// Lost this often, an operation is given up: something about it kills workers.
 const LOST_AT_MOST: i64 = 10;
 
+const COLLECT_EVERY: Duration = Duration::from_secs(60);
+
 /// Leases as this process has seen them: a counter that stands still for lease + grace on our own clock is a dead
 /// worker's. No clocks are compared between machines.
 #[derive(Default)]
 pub(crate) struct Reaper {
+    collected_at: Option<Instant>,
     seen: BTreeMap<OperationId, (RunningRow, Instant)>,
 }
 
 impl Reaper {
+    /// Looking for unused resources reads them all, so it is done now and then.
+    fn collection_due(&mut self, now: Instant) -> bool {
+        let due = self.collected_at.is_none_or(|at| now.duration_since(at) > COLLECT_EVERY);
+        if due {
+            self.collected_at = Some(now);
+        }
+        due
+    }
+
     /// Those whose renewals have stood still for too long.
     fn lost(&mut self, running: &[RunningRow], now: Instant) -> Vec<RunningRow> {
         let ids: BTreeSet<OperationId> = running.iter().map(|row| row.id).collect();
@@ -68,7 +80,34 @@ impl Engine {
         self.take_over_from_the_dead().await?;
         self.reap().await?;
         self.promote_waiting().await?;
-        self.stop_what_is_out_of_time().await
+        self.stop_what_is_out_of_time().await?;
+        self.collect_unused().await
+    }
+
+    /// What two leavers left to each other: live, made for consumers, and nobody left.
+    async fn collect_unused(&self) -> Result<()> {
+        let due = match self.reaper.lock() {
+            Ok(mut reaper) => reaper.collection_due(Instant::now()),
+            Err(_) => false,
+        };
+        let found = if due { self.db.read(|tx| tx.unused_resources(None)).await? } else { BTreeSet::new() };
+        if found.is_empty() {
+            return Ok(());
+        }
+        let context = self.context.clone();
+        self.db
+            .write(move |tx| {
+                let mut domains: Vec<_> = tx.resources_by_id(&found)?.iter().map(|row| row.key.domain).collect();
+                domains.sort_unstable();
+                domains.dedup();
+                tx.lock_domains(&domains)?;
+                // Locked: look again.
+                let unused = tx.unused_resources(Some(&found))?;
+                let mut progress = Progress::new(tx, &context, context.now());
+                progress.collect_for(None, unused, ChangeKind::Collect)?;
+                progress.settle()
+            })
+            .await
     }
 
     async fn reap(&self) -> Result<()> {

@@ -6,20 +6,67 @@ use std::{
 };
 
 use conductor_domain::{
-    catalogue::{TemplateVersion, VersionState},
+    catalogue::{Rule, TemplateVersion, VersionState},
     ids::TemplateVersionId,
     schema::Schema,
 };
-use conductor_store::{Error, Result, Tx, catalogue::VersionRow};
+use conductor_store::{
+    Error, Result, Tx,
+    catalogue::{VersionHead, VersionRow},
+};
 use serde_json::{Map, Value};
+
+use crate::{
+    Context,
+    planning::{load_rules, needs},
+};
 
 /// What a version is never changes, so it is never read twice; only its state may move.
 #[derive(Default)]
 pub(crate) struct Cache {
     versions: Mutex<HashMap<TemplateVersionId, Arc<TemplateVersion>>>,
+    shelf: Mutex<Option<(i64, Arc<Shelf>)>>,
+    queues: Mutex<HashMap<String, i64>>,
+}
+
+/// Versions and rules as they were at one stamp of the catalogue.
+pub(crate) struct Shelf {
+    pub heads: Vec<VersionHead>,
+    pub rules: Vec<Rule>,
 }
 
 impl Cache {
+    /// All versions and rules; read again only when the catalogue has moved.
+    pub fn shelf(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Arc<Shelf>> {
+        let stamp = tx.catalogue_stamp(context.organisation)?;
+        let kept = self.shelf.lock().ok().and_then(|shelf| shelf.clone());
+        if let Some((_, shelf)) = kept.filter(|(at, _)| *at == stamp) {
+            return Ok(shelf);
+        }
+        let shelf = Arc::new(Shelf { heads: tx.version_heads(context.organisation)?, rules: load_rules(tx, context)? });
+        if let Ok(mut kept) = self.shelf.lock() {
+            *kept = Some((stamp, shelf.clone()));
+        }
+        Ok(shelf)
+    }
+
+    /// The queue of a manager's operations; queues are never renumbered.
+    pub fn queue(&self, tx: &mut Tx<'_>, manager: &str) -> Result<i64> {
+        if let Some(queue) = self.queues.lock().ok().and_then(|queues| queues.get(manager).copied()) {
+            return Ok(queue);
+        }
+        match tx.known_queue(&needs(manager))? {
+            // Kept only once it is committed: another transaction may yet roll back.
+            Some(queue) => {
+                if let Ok(mut queues) = self.queues.lock() {
+                    queues.insert(manager.to_owned(), queue);
+                }
+                Ok(queue)
+            }
+            None => tx.queue(manager, &needs(manager)),
+        }
+    }
+
     pub fn get(&self, tx: &mut Tx<'_>, id: TemplateVersionId, state: Option<&str>) -> Result<Arc<TemplateVersion>> {
         let state = state.map(parse_state).transpose()?;
         let known = self.versions.lock().ok().and_then(|versions| versions.get(&id).cloned());

@@ -32,6 +32,7 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
             worker: engine.worker_id(),
             name: "test".into(),
             request: uuid::Uuid::now_v7(),
+            repeated: false,
             slots: 4,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),

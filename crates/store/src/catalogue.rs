@@ -220,6 +220,16 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Counts every change to templates and rules, so that what was read of them can be kept.
+    pub fn catalogue_stamp(&mut self, organisation: OrganisationId) -> Result<i64> {
+        let row = self.query_one("SELECT catalogue FROM organisations WHERE id = $1", params![organisation])?;
+        row.map_or(Ok(0), |row| row.int(0))
+    }
+
+    fn stamp_catalogue(&mut self, organisation: OrganisationId) -> Result<()> {
+        self.put("UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1", params![organisation])
+    }
+
     pub fn version_heads(&mut self, organisation: OrganisationId) -> Result<Vec<VersionHead>> {
         let rows = self.query(
             "SELECT v.id, t.kind, v.state, v.built_in FROM template_versions v JOIN templates t ON t.id = v.template_id
@@ -300,10 +310,16 @@ impl Tx<'_> {
                 row.created_at
             ],
         )?;
-        Ok(())
+        self.stamp_catalogue(organisation)
     }
 
-    pub fn set_version_state(&mut self, id: TemplateVersionId, state: &str) -> Result<()> {
+    pub fn set_version_state(
+        &mut self,
+        organisation: OrganisationId,
+        id: TemplateVersionId,
+        state: &str,
+    ) -> Result<()> {
+        self.stamp_catalogue(organisation)?;
         self.put_one("UPDATE template_versions SET state = $2 WHERE id = $1", params![id, state])
     }
 
@@ -339,11 +355,12 @@ impl Tx<'_> {
              SET document = excluded.document, updated_at = excluded.updated_at",
             params![id, organisation, name, document, now],
         )?;
-        Ok(())
+        self.stamp_catalogue(organisation)
     }
 
     pub fn delete_rule(&mut self, organisation: OrganisationId, name: &str) -> Result<bool> {
         let gone = self.execute("DELETE FROM rules WHERE organisation_id = $1 AND name = $2", params![organisation, name])?;
+        self.stamp_catalogue(organisation)?;
         Ok(gone == 1)
     }
 
@@ -364,17 +381,18 @@ impl Tx<'_> {
         row.map(|row| Ok(row.bytes(0)?.to_vec())).transpose()
     }
 
+    pub fn known_queue(&mut self, needs: &str) -> Result<Option<i64>> {
+        let row = self.query_one("SELECT id FROM queues WHERE needs = $1", params![needs])?;
+        row.map(|row| row.int(0)).transpose()
+    }
+
     /// The queue of these needs, made on first use.
     pub fn queue(&mut self, manager: &str, needs: &str) -> Result<i64> {
-        if let Some(row) = self.query_one("SELECT id FROM queues WHERE needs = $1", params![needs])? {
-            return row.int(0);
-        }
         self.execute(
             "INSERT INTO queues (id, manager, needs) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues",
             params![manager, needs],
         )?;
-        self.query_one("SELECT id FROM queues WHERE needs = $1", params![needs])?
-            .map_or_else(|| Err(crate::Error::Busy("queue".into())), |row| row.int(0))
+        self.known_queue(needs)?.ok_or_else(|| crate::Error::Busy("queue".into()))
     }
 
     pub fn queues(&mut self) -> Result<BTreeMap<i64, String>> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use conductor_domain::{
-    ids::{ChangeId, OperationId, OrganisationId, ResourceId, WorkerId},
+    ids::{ChangeId, EnvironmentId, OperationId, OrganisationId, ResourceId, WorkerId},
     lifecycle::{OperationKind, OperationStatus},
 };
 use serde_json::Value as Json;
@@ -56,10 +56,9 @@ pub struct OperationRow {
     pub completed_at: Option<i64>,
 }
 
-const OPERATION: &str = "SELECT o.id, o.organisation_id, o.change_id, o.resource_id, o.kind, o.status, o.generation,
+const COLUMNS: &str = "o.id, o.organisation_id, o.change_id, o.resource_id, o.kind, o.status, o.generation,
     o.conditional, o.queue_id, o.open_predecessors, o.attempt, o.retries, o.not_before, o.worker_id, o.fence, o.renewals,
-    o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at
-    FROM operations o";
+    o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at";
 
 fn operation_row(row: &Row) -> Result<OperationRow> {
     Ok(OperationRow {
@@ -88,6 +87,18 @@ fn operation_row(row: &Row) -> Result<OperationRow> {
         started_at: row.opt(22, Row::int)?,
         completed_at: row.opt(23, Row::int)?,
     })
+}
+
+/// SQLite's RETURNING knows no alias.
+fn returning() -> String {
+    COLUMNS.replace("o.", "")
+}
+
+fn ready(rows: &[Row]) -> Result<Vec<OperationRow>> {
+    let mut ready: Vec<OperationRow> =
+        rows.iter().map(operation_row).filter(|row| row.as_ref().map_or(true, |row| row.open_predecessors == 0)).collect::<Result<_>>()?;
+    ready.sort_by_key(|row| row.id);
+    Ok(ready)
 }
 
 /// An operation at work, as the reaper sees it.
@@ -141,11 +152,10 @@ impl Tx<'_> {
         )
     }
 
-    pub fn insert_edge(&mut self, operation: OperationId, predecessor: OperationId) -> Result<()> {
-        self.put(
-            "INSERT INTO operation_edges (operation_id, predecessor_id) VALUES ($1, $2)",
-            params![operation, predecessor],
-        )
+    /// Pairs of an operation and what comes before it.
+    pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId)]) -> Result<()> {
+        let rows: Vec<Vec<Value>> = edges.iter().map(|(after, before)| vec![after.into(), before.into()]).collect();
+        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows)
     }
 
     pub fn insert_wait(
@@ -162,17 +172,24 @@ impl Tx<'_> {
     }
 
     pub fn operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
-        let row = self.query_one(&format!("{OPERATION} WHERE o.id = $1"), params![id])?;
+        let row = self.query_one(&format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1"), params![id])?;
         row.as_ref().map(operation_row).transpose()
     }
 
     pub fn lock_operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
-        let row = self.query_one(&format!("{OPERATION} WHERE o.id = $1 FOR UPDATE"), params![id])?;
+        let row = self.query_one(&format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1 FOR UPDATE"), params![id])?;
         row.as_ref().map(operation_row).transpose()
     }
 
+    /// As [`Tx::lock_operation`], with what the attempt was given, sealed.
+    pub fn lock_operation_with_inputs(&mut self, id: OperationId) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
+        let sql = format!("SELECT {COLUMNS}, o.inputs FROM operations o WHERE o.id = $1 FOR UPDATE");
+        let row = self.query_one(&sql, params![id])?;
+        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
+    }
+
     pub fn operations(&mut self, organisation: OrganisationId, filter: &OperationFilter) -> Result<Vec<OperationRow>> {
-        let mut sql = format!("{OPERATION} WHERE o.organisation_id = $1");
+        let mut sql = format!("SELECT {COLUMNS} FROM operations o WHERE o.organisation_id = $1");
         let mut values: Vec<Value> = vec![organisation.into()];
         let mut narrow = |clause: &str, value: Value| {
             values.push(value);
@@ -217,7 +234,7 @@ impl Tx<'_> {
         };
         let rows = self.query(
             &format!(
-                "{OPERATION} WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
+                "SELECT {COLUMNS} FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
                  AND o.not_before <= $1{mine}
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
@@ -266,7 +283,7 @@ impl Tx<'_> {
     /// What the same request claimed before its answer was lost.
     pub fn claimed_by_request(&mut self, worker: WorkerId, request: Uuid) -> Result<Vec<OperationRow>> {
         let rows = self.query(
-            &format!("{OPERATION} WHERE o.worker_id = $1 AND o.status = 'in_progress' AND o.request_id = $2"),
+            &format!("SELECT {COLUMNS} FROM operations o WHERE o.worker_id = $1 AND o.status = 'in_progress' AND o.request_id = $2"),
             params![worker, request],
         )?;
         rows.iter().map(operation_row).collect()
@@ -346,6 +363,21 @@ impl Tx<'_> {
             .collect()
     }
 
+    /// Names a step is told: its environment and the application it is done for.
+    pub fn step_names(
+        &mut self,
+        change: ChangeId,
+        environment: EnvironmentId,
+    ) -> Result<(Option<String>, Option<String>)> {
+        let row = self.query_one(
+            "SELECT (SELECT e.name FROM environments e WHERE e.id = $2),
+                 (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id WHERE c.id = $1)",
+            params![change, environment],
+        )?;
+        let Some(row) = row else { return Ok((None, None)) };
+        Ok((row.opt(0, Row::text)?.map(str::to_owned), row.opt(1, Row::text)?.map(str::to_owned)))
+    }
+
     /// Operations that come right after this one.
     pub fn successors(&mut self, id: OperationId) -> Result<Vec<OperationId>> {
         let rows = self.query(
@@ -355,20 +387,32 @@ impl Tx<'_> {
         rows.iter().map(|row| row.id(0)).collect()
     }
 
+    /// One thing less to wait for, for all that come after this one; returns those with nothing left.
+    pub fn advance_successors(&mut self, id: OperationId) -> Result<Vec<OperationRow>> {
+        let rows = self.query(
+            &format!(
+                "UPDATE operations AS o SET open_predecessors = open_predecessors - 1 WHERE o.status = 'blocked'
+                 AND o.id IN (SELECT operation_id FROM operation_edges WHERE predecessor_id = $1) RETURNING {}",
+                returning()
+            ),
+            params![id],
+        )?;
+        ready(&rows)
+    }
+
     /// One thing less to wait for; returns those with nothing left.
     pub fn advance_operations(&mut self, ids: &BTreeSet<OperationId>) -> Result<Vec<OperationRow>> {
-        let mut ready = Vec::new();
-        for id in ids {
-            let row = self.query_one(
-                "UPDATE operations SET open_predecessors = open_predecessors - 1 WHERE id = $1 AND status = 'blocked'
-                 RETURNING open_predecessors",
-                params![id],
-            )?;
-            if row.map_or(Ok(-1), |row| row.int(0))? == 0 {
-                ready.extend(self.operation(*id)?);
-            }
-        }
-        Ok(ready)
+        let values: Vec<Value> = ids.iter().map(Value::from).collect();
+        let rows = self.query(
+            &format!(
+                "UPDATE operations AS o SET open_predecessors = open_predecessors - 1 WHERE o.status = 'blocked'
+                 AND o.id IN ({}) RETURNING {}",
+                placeholders(1, values.len()),
+                returning()
+            ),
+            &values,
+        )?;
+        ready(&rows)
     }
 
     pub fn queue_operation(&mut self, id: OperationId, now: i64) -> Result<()> {
@@ -405,7 +449,7 @@ impl Tx<'_> {
     pub fn open_predecessors_of(&mut self, operation: OperationId) -> Result<Vec<OperationRow>> {
         let rows = self.query(
             &format!(
-                "{OPERATION} JOIN operation_edges e ON e.predecessor_id = o.id WHERE e.operation_id = $1
+                "SELECT {COLUMNS} FROM operations o JOIN operation_edges e ON e.predecessor_id = o.id WHERE e.operation_id = $1
                  AND o.status <> 'succeeded' ORDER BY o.id"
             ),
             params![operation],
@@ -417,7 +461,7 @@ impl Tx<'_> {
     pub fn open_operations_of(&mut self, change: ChangeId) -> Result<Vec<OperationRow>> {
         let rows = self.query(
             &format!(
-                "{OPERATION} WHERE o.change_id = $1
+                "SELECT {COLUMNS} FROM operations o WHERE o.change_id = $1
                  AND o.status IN ('blocked', 'approval_pending', 'queued', 'in_progress') ORDER BY o.id"
             ),
             params![change],
@@ -481,14 +525,6 @@ impl Tx<'_> {
             params![organisation],
         )?;
         rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?))).collect()
-    }
-}
-
-impl Tx<'_> {
-    /// What the current attempt was given, sealed.
-    pub fn operation_inputs(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
-        let row = self.query_one("SELECT inputs FROM operations WHERE id = $1", params![id])?;
-        row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
     }
 }
 

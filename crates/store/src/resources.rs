@@ -179,33 +179,34 @@ impl Tx<'_> {
 
     /// The living ones of these keys, else the ones being taken away.
     pub fn resources_by_key(&mut self, keys: &[Key]) -> Result<BTreeMap<Key, ResourceRow>> {
-        let mut found = BTreeMap::new();
-        for states in ["r.state IN ('provision', 'provisioned')", "r.state = 'destroy'"] {
-            let open: Vec<&Key> = keys.iter().filter(|key| !found.contains_key(*key)).collect();
-            for piece in open.chunks(PIECE / 4) {
-                let mut values: Vec<Value> = Vec::with_capacity(piece.len() * 5);
-                let mut terms = Vec::with_capacity(piece.len());
-                for key in piece {
-                    let at = values.len();
-                    let name = |i: usize| at + i;
-                    terms.push(format!(
-                        "(r.domain_id = ${} AND r.kind = ${} AND r.class = ${} AND r.key_tag = ${} AND r.key_name = ${} AND {states})",
-                        name(1),
-                        name(2),
-                        name(3),
-                        name(4),
-                        name(5)
-                    ));
-                    values.extend([
-                        key.domain.into(),
-                        Value::from(&key.kind),
-                        Value::from(&key.class),
-                        key.tag.as_str().into(),
-                        Value::from(&key.name),
-                    ]);
-                }
-                for row in self.query(&format!("{RESOURCE} WHERE {}", terms.join(" OR ")), &values)? {
-                    let row = resource_row(&row)?;
+        let mut found: BTreeMap<Key, ResourceRow> = BTreeMap::new();
+        for piece in keys.chunks(PIECE / 4) {
+            let mut values: Vec<Value> = Vec::with_capacity(piece.len() * 5);
+            let mut terms = Vec::with_capacity(piece.len() * 2);
+            for key in piece {
+                let at = values.len();
+                let term = format!(
+                    "r.domain_id = ${} AND r.kind = ${} AND r.class = ${} AND r.key_tag = ${} AND r.key_name = ${}",
+                    at + 1,
+                    at + 2,
+                    at + 3,
+                    at + 4,
+                    at + 5
+                );
+                terms.push(format!("({term} AND r.state IN ('provision', 'provisioned'))"));
+                terms.push(format!("({term} AND r.state = 'destroy')"));
+                values.extend([
+                    key.domain.into(),
+                    Value::from(&key.kind),
+                    Value::from(&key.class),
+                    key.tag.as_str().into(),
+                    Value::from(&key.name),
+                ]);
+            }
+            for row in self.query(&format!("{RESOURCE} WHERE {}", terms.join(" OR ")), &values)? {
+                let row = resource_row(&row)?;
+                let better = |there: &ResourceRow| row.state != State::Destroy || row.id > there.id && there.state == State::Destroy;
+                if found.get(&row.key).is_none_or(better) {
                     found.insert(row.key.clone(), row);
                 }
             }
@@ -565,23 +566,24 @@ impl Tx<'_> {
         if !fresh {
             self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
         }
-        for dependency in on {
-            let kind = serde_json::to_value(dependency.kind).unwrap_or_default();
-            let relationship = serde_json::to_value(dependency.relationship).unwrap_or_default();
-            self.put(
-                "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship)
-                 VALUES ($1, $2, $3, $4, $5, $6)",
-                params![
-                    resource,
-                    dependency.on,
-                    &dependency.requirement,
-                    organisation,
-                    kind.as_str().unwrap_or("strong"),
-                    relationship.as_str().unwrap_or("requires")
-                ],
-            )?;
-        }
-        Ok(())
+        let word = |value: serde_json::Result<Json>| value.ok().and_then(|v| v.as_str().map(str::to_owned));
+        let rows: Vec<Vec<Value>> = on
+            .iter()
+            .map(|dependency| {
+                vec![
+                    resource.into(),
+                    dependency.on.into(),
+                    Value::from(&dependency.requirement),
+                    organisation.into(),
+                    word(serde_json::to_value(dependency.kind)).into(),
+                    word(serde_json::to_value(dependency.relationship)).into(),
+                ]
+            })
+            .collect();
+        self.put_rows(
+            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship) VALUES",
+            &rows,
+        )
     }
 
     pub fn dependencies_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {

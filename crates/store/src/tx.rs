@@ -66,6 +66,24 @@ impl Tx<'_> {
         }
     }
 
+    /// Many rows of one table in one statement: `head` ends in `VALUES`.
+    pub fn put_rows(&mut self, head: &str, rows: &[Vec<Value>]) -> Result<()> {
+        for piece in rows.chunks(64) {
+            let mut next = 1;
+            let tuples: Vec<String> = piece
+                .iter()
+                .map(|row| {
+                    let tuple = format!("({})", placeholders(next, row.len()));
+                    next += row.len();
+                    tuple
+                })
+                .collect();
+            let values: Vec<Value> = piece.iter().flatten().cloned().collect();
+            self.put(&format!("{head} {}", tuples.join(", ")), &values)?;
+        }
+        Ok(())
+    }
+
     /// Somebody may be waiting for what this transaction does.
     pub fn wake(&mut self) {
         self.wake = true;

@@ -116,6 +116,7 @@ impl<'a> Shift<'a> {
             worker: config.id,
             name: config.name.clone(),
             request: Uuid::now_v7(),
+            repeated: false,
             slots,
             managers: self
                 .worker
@@ -175,7 +176,7 @@ impl<'a> Shift<'a> {
             Err(LinkError::Unreachable(message)) => {
                 tracing::warn!(%message, "no work can be asked for");
                 let pause = self.backoff.next();
-                (ask.wait_ms > 0).then(|| self.ask(ask, pause))
+                (ask.wait_ms > 0).then(|| self.ask(Acquire { repeated: true, ..ask }, pause))
             }
             Err(error) => {
                 tracing::error!(%error, "the worker is refused");
@@ -225,6 +226,7 @@ impl<'a> Shift<'a> {
             0 => open,
             _ => self.ask(
                 Acquire {
+                    repeated: true,
                     slots: 0,
                     wait_ms: 0,
                     running: self.heeding(),

@@ -10,7 +10,7 @@ use super::Context;
 use crate::{
     args::{ApplyFlags, Format},
     catalogue::{self, Entry},
-    connect::Connection,
+    connect::{Connection, Scope},
     failure::{Exit, Failure, Outcome},
     follow,
     output::{CYAN, Screen, complain, count, paint, table::single_line},
@@ -104,7 +104,7 @@ impl Run<'_> {
 
     /// Waits for a worker to read a template, and tells what it says of it.
     async fn settle(&self, change: ChangeId) -> Outcome {
-        let ended = follow::settle(self.connection, self.screen, change).await?;
+        let ended = follow::settle(self.connection, self.screen, change, Scope::ThisAlone).await?;
         if ended.status == "succeeded" {
             return Ok(());
         }

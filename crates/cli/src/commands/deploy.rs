@@ -1,16 +1,19 @@
 //! Changes of applications: plan, explain, deploy, destroy, retry, cancel.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    collections::HashSet,
+    io::{self, IsTerminal, Write},
+};
 
 use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest};
-use conductor_domain::ids::ChangeId;
+use conductor_domain::ids::{ChangeId, OperationId};
 
 use super::{Context, validate};
 use crate::{
     args::{DeployFlags, PlanFlags, WaitFlags},
-    connect::Connection,
+    connect::{Connection, Scope},
     failure::{Failure, Outcome},
-    follow,
+    follow::{self, Watch},
     output::{Screen, complain, count, findings, views},
     settings,
 };
@@ -55,13 +58,15 @@ pub async fn deploy(context: &Context, flags: &DeployFlags) -> Outcome {
     let accepted = connection.client.deploy(&request).await;
     let accepted =
         accepted.map_err(|error| findings::locate(screen, &flags.plan.file, &manifest, error.into()))?;
-    see_through(&connection, screen, accepted, &flags.wait).await
+    see_through(&connection, screen, accepted, &flags.wait, HashSet::new()).await
 }
 
 pub async fn retry(context: &Context, id: ChangeId, wait: &WaitFlags) -> Outcome {
     let connection = context.connect().await?;
+    let earlier = follow::operations_of(&connection.client, id).await?;
     let accepted = connection.client.retry(id).await?;
-    see_through(&connection, &context.screen, accepted, wait).await
+    let earlier = earlier.iter().map(|operation| operation.id).collect();
+    see_through(&connection, &context.screen, accepted, wait, earlier).await
 }
 
 /// Waits for what was accepted, unless told not to, and ends with its document.
@@ -70,17 +75,26 @@ async fn see_through(
     screen: &Screen,
     accepted: Deployment,
     wait: &WaitFlags,
+    earlier: HashSet<OperationId>,
 ) -> Outcome {
     if wait.no_wait {
         if connection.is_embedded() && !accepted.is_over() {
+            connection.leave_to_next();
             screen.note("stored; the next deploy, retry or destroy in this folder works on it");
         }
         screen.document(&accepted, || views::deployment(screen, &accepted));
         return Ok(());
     }
-    let ended = follow::follow(connection, screen, accepted, wait.wait_approval).await?;
+    let watch = Watch {
+        wait_approval: wait.wait_approval,
+        earlier,
+    };
+    let ended = follow::follow(connection, screen, accepted, &watch).await?;
+    if !ended.is_over() {
+        connection.leave_to_next();
+    }
     screen.document(&ended, || views::deployment(screen, &ended));
-    follow::conclude(&connection.client, screen, &ended).await
+    follow::conclude(&connection.client, screen, &ended, &watch).await
 }
 
 pub async fn cancel(context: &Context, id: ChangeId, rollback: bool) -> Outcome {
@@ -88,7 +102,7 @@ pub async fn cancel(context: &Context, id: ChangeId, rollback: bool) -> Outcome 
     let mut change = connection.client.cancel(id, rollback).await?;
     // Embedded there may be nobody left to carry it out.
     if connection.is_embedded() && connection.interrupted().await?.contains(&id) {
-        change = follow::settle(&connection, screen, id).await?;
+        change = follow::settle(&connection, screen, id, Scope::Everything).await?;
     }
     if !change.is_over() {
         screen.note(&format!("{id} is being stopped: conductor status {id}"));
@@ -138,16 +152,11 @@ pub async fn destroy(
     }
     request.dry_run = false;
     let accepted = connection.client.destroy(&request).await?;
-    see_through(
-        &connection,
-        screen,
-        accepted,
-        &WaitFlags {
-            no_wait: false,
-            wait_approval: false,
-        },
-    )
-    .await
+    let wait = WaitFlags {
+        no_wait: false,
+        wait_approval: false,
+    };
+    see_through(&connection, screen, accepted, &wait, HashSet::new()).await
 }
 
 fn question(request: &DestroyRequest, preview: &Deployment) -> String {

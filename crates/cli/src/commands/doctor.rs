@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Context;
 use crate::{
     failure::{Exit, Failure, Outcome},
-    output::table::table,
+    output::{count, table::table},
     settings::Settings,
 };
 
@@ -113,7 +113,7 @@ async fn server(url: &str, settings: &Settings) -> Check {
     match answer {
         Ok(environments) => ok(
             "server",
-            format!("{url} answers, {} environments", environments.len()),
+            format!("{url} answers, {}", count(environments.len(), "environment")),
         ),
         Err(error) => {
             let failure = Failure::from(error);

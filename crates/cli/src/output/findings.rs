@@ -21,7 +21,11 @@ pub fn locate(screen: &Screen, file: &Path, source: &str, mut failure: Failure) 
     let findings: Vec<Finding> = placed.into_iter().map(|item| finding(item, source)).collect();
     if !findings.is_empty() {
         show(screen, file, source, &findings);
-        if rest.is_empty() && findings.iter().any(|finding| finding.message == failure.message) {
+        if rest.is_empty()
+            && findings
+                .iter()
+                .any(|finding| failure.message.contains(&finding.message))
+        {
             failure.message = match findings.len() {
                 1 => format!("{} was refused", file.display()),
                 many => format!("{} was refused for {many} reasons", file.display()),

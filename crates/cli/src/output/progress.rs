@@ -121,6 +121,7 @@ fn describe(operation: &Operation, color: bool) -> Option<String> {
         }
         OperationStatus::InProgress => Some(doing.into()),
         OperationStatus::Succeeded => Some(paint(color, GREEN, &format!("{did}{took}"))),
+        OperationStatus::Cancelled if operation.started_at.is_none() => Some("not started".into()),
         OperationStatus::Cancelled => Some("cancelled".into()),
         OperationStatus::Failed | OperationStatus::TimedOut => {
             let reason = operation
@@ -179,17 +180,17 @@ impl Live {
             .map(|operation| label(change, operation).chars().count())
             .max();
         let width = width.unwrap_or(0).min(40);
-        for operation in operations
-            .iter()
-            .filter(|operation| operation.kind != OperationKind::Settle)
-        {
+        let mut operations: Vec<&Operation> = operations.iter().collect();
+        operations.sort_by_key(|operation| operation.id);
+        operations.retain(|operation| operation.kind != OperationKind::Settle);
+        for operation in operations {
             let new = !self.bars.contains_key(&operation.id);
             let bar = self
                 .bars
                 .entry(operation.id)
                 .or_insert_with(|| self.screen.add(ProgressBar::new_spinner()));
             if new {
-                bar.set_style(style("{spinner:.cyan} {prefix} {msg}"));
+                bar.set_style(style("{spinner:.cyan} {prefix} {wide_msg}"));
                 bar.set_prefix(format!("{:width$}", label(change, operation)));
             }
             let text = describe(operation, self.color).unwrap_or_else(|| {
@@ -210,7 +211,7 @@ impl Live {
                     OperationStatus::Succeeded => paint(self.color, GREEN, "✓"),
                     _ => paint(self.color, RED, "✗"),
                 };
-                bar.set_style(style(&format!("{mark} {{prefix}} {{msg}}")));
+                bar.set_style(style(&format!("{mark} {{prefix}} {{wide_msg}}")));
                 bar.finish();
             } else if operation.status == OperationStatus::InProgress {
                 bar.set_style(style("{spinner:.cyan} {prefix} {elapsed} {wide_msg}"));

@@ -1,12 +1,13 @@
-//! Objects as people read them.
+//! Objects as people read them. What a tool said never reaches the terminal with its control characters.
+
+mod lists;
 
 use std::collections::BTreeMap;
 
-use conductor_api::types::{
-    Application, Deployment, Environment, Event, Operation, OutputsByRequirement, PlanItem, Resource, Rule,
-    Template, Time, Token, WorkerInfo,
-};
+use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
 use serde_json::Value;
+
+pub use lists::{applications, environments, events, outputs, rules, templates, tokens, workers};
 
 use super::{
     BOLD, Screen, paint, span,
@@ -266,122 +267,6 @@ pub fn operations(screen: &Screen, operations: &[Operation]) -> String {
     )
 }
 
-pub fn environments(screen: &Screen, items: &[Environment]) -> String {
-    let rows = items
-        .iter()
-        .map(|item| [item.name.clone(), item.kind.clone(), age(item.created_at)]);
-    table(screen, ["NAME", "TYPE", "AGE"], rows.collect())
-}
-
-pub fn applications(screen: &Screen, items: &[Application]) -> String {
-    let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.repository.clone().unwrap_or_default(),
-            age(item.created_at),
-        ]
-    });
-    table(screen, ["NAME", "REPOSITORY", "AGE"], rows.collect())
-}
-
-pub fn templates(screen: &Screen, items: &[Template]) -> String {
-    let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.version.clone(),
-            item.kind.clone(),
-            item.class.clone(),
-            item.manager.clone(),
-            item.state.clone(),
-            age(item.created_at),
-        ]
-    });
-    table(
-        screen,
-        ["NAME", "VERSION", "TYPE", "CLASS", "MANAGER", "STATE", "AGE"],
-        rows.collect(),
-    )
-}
-
-pub fn rules(screen: &Screen, items: &[Rule]) -> String {
-    let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.template.clone(),
-            item.criteria.to_string(),
-            item.weight.to_string(),
-        ]
-    });
-    table(screen, ["NAME", "TEMPLATE", "MATCH", "WEIGHT"], rows.collect())
-}
-
-pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
-    let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.state.clone(),
-            item.managers.join(","),
-            age(item.seen_at),
-            item.id.to_string(),
-        ]
-    });
-    table(
-        screen,
-        ["NAME", "STATE", "MANAGERS", "SEEN", "ID"],
-        rows.collect(),
-    )
-}
-
-pub fn events(screen: &Screen, items: &[Event]) -> String {
-    let rows = items.iter().map(|item| {
-        let about = item
-            .resource
-            .map(|id| id.to_string())
-            .or_else(|| item.operation.map(|id| id.to_string()))
-            .or_else(|| item.deployment.map(|id| id.to_string()));
-        [
-            item.at.to_string(),
-            item.kind.clone(),
-            item.actor.clone(),
-            about.unwrap_or_default(),
-        ]
-    });
-    table(screen, ["AT", "KIND", "BY", "ABOUT"], rows.collect())
-}
-
-pub fn tokens(screen: &Screen, items: &[Token]) -> String {
-    let rows = items.iter().map(|item| {
-        let state = if item.revoked { "revoked" } else { "active" };
-        [
-            item.id.to_string(),
-            item.name.clone(),
-            item.role.clone(),
-            state.into(),
-            age(item.created_at),
-        ]
-    });
-    table(screen, ["ID", "NAME", "ROLE", "STATE", "AGE"], rows.collect())
-}
-
-pub fn outputs(screen: &Screen, outputs: &OutputsByRequirement) -> String {
-    let rows = outputs.iter().flat_map(|(requirement, values)| {
-        values.iter().map(move |(name, value)| {
-            let value = if value.is_null() {
-                "(sensitive: --reveal shows it)".into()
-            } else {
-                plain(value)
-            };
-            [requirement.clone(), name.clone(), value]
-        })
-    });
-    let rows: Vec<_> = rows.collect();
-    if rows.is_empty() {
-        "no outputs\n".into()
-    } else {
-        table(screen, ["REQUIREMENT", "OUTPUT", "VALUE"], rows)
-    }
-}
-
 /// How many of each phase, as one line.
 pub fn phases(counts: &BTreeMap<String, usize>) -> String {
     let parts: Vec<String> = counts
@@ -397,7 +282,7 @@ pub fn phases(counts: &BTreeMap<String, usize>) -> String {
 
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => single_line(text),
         other => other.to_string(),
     }
 }

@@ -228,6 +228,13 @@ impl Differ<'_> {
             (Some((_, version)), None) => *version != shape.version.id,
             _ => resource.version != shape.version.id,
         };
+        if !changed.is_empty() && resource.open_operation.is_some() && !resource.has_others(self.snapshot) {
+            let path = format!("resources.{}.params", shape.wanted.requirement);
+            let message = format!("`{}` is being changed by another deployment right now", resource.name);
+            self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some("deploy again once it is done".into()));
+            return (resource.id, Action::None, String::new());
+        }
+        let upgraded = upgraded && resource.open_operation.is_none();
         if (!changed.is_empty() || upgraded) && resource.has_others(self.snapshot) {
             return self.conflict(shape, resource, basis, &changed, upgraded);
         }
@@ -433,12 +440,11 @@ impl Differ<'_> {
             self.plan.effects.push(Effect::Leave { resource: old.id, requirement });
         }
         let manager = self.snapshot.versions.get(&old.version).map(|v| v.manager.clone());
-        let old_wait = old.open_operation.as_ref().map(|_| ready(old));
         let new = if shape.version.create_first {
             self.create(shape, key, Some(old), vec![])
         } else {
             let destroy =
-                self.operation(Some(old.id), OperationKind::Destroy, old.generation, false, manager.as_deref(), &[], old_wait.into_iter().collect());
+                self.operation(Some(old.id), OperationKind::Destroy, old.generation, false, manager.as_deref(), &[], vec![]);
             let new = self.create(shape, key, Some(old), vec![]);
             if let Some(create) = self.plan.operations.last_mut() {
                 create.after.push(destroy);
@@ -463,9 +469,8 @@ impl Differ<'_> {
             params: shape.params.clone(),
             generation,
         });
-        let waits = resource.open_operation.as_ref().map(|_| ready(resource)).into_iter().collect();
         let manager = Some(shape.version.manager.as_str());
-        self.operation(Some(resource.id), kind, generation, conditional, manager, &shape.on, waits);
+        self.operation(Some(resource.id), kind, generation, conditional, manager, &shape.on, vec![]);
     }
 
     #[allow(clippy::too_many_arguments, reason = "one place where operations are made")]
@@ -624,6 +629,9 @@ impl Differ<'_> {
         if resource.has_others(self.snapshot) {
             return Some(format!("still used by {}", resource.others_named(self.snapshot)));
         }
+        if resource.open_operation.is_some() && resource.state != State::Destroy {
+            return Some("another deployment is busy with it; it goes when that is done and nobody uses it".into());
+        }
         if self.kept.iter().any(|(kept, _)| *kept == resource.id) {
             return Some("another requirement of this application uses it".into());
         }
@@ -661,7 +669,6 @@ impl Differ<'_> {
         } else {
             None
         };
-        let waits = resource.open_operation.as_ref().map(|_| ready(resource)).into_iter().collect();
         let before: BTreeSet<OperationId> = resource
             .dependents
             .iter()
@@ -676,7 +683,7 @@ impl Differ<'_> {
             false,
             manager.as_deref(),
             &[],
-            waits,
+            vec![],
         );
         if let Some(operation) = self.plan.operations.iter_mut().find(|op| op.id == id) {
             operation.after = before.into_iter().collect();
@@ -711,10 +718,6 @@ impl Differ<'_> {
             }
         }
     }
-}
-
-fn ready(resource: &ResourceView) -> Wait {
-    Wait { resource: resource.id, generation: resource.generation, until: Until::Ready }
 }
 
 fn changed_params(before: &Params, after: &Params) -> BTreeSet<String> {

@@ -21,6 +21,8 @@ CREATE TABLE organisations (
   domain_id BYTEA NOT NULL REFERENCES domains (id),
   -- The organisation's data key, sealed by the installation's key.
   data_key BYTEA NOT NULL,
+  -- Raised with every change to templates and rules.
+  catalogue BIGINT NOT NULL DEFAULT 0,
   document TEXT NOT NULL,
   created_at BIGINT NOT NULL
 ) /*rowid*/;
