@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use conductor_domain::{
     ids::{ApplicationId, ChangeId, EnvironmentId, EventId, OperationId, ResourceId, TokenId, WorkerId},
-    lifecycle::{Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status},
+    lifecycle::{
+        Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status,
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -149,7 +151,9 @@ pub struct Deployment {
 
 impl Deployment {
     pub fn is_over(&self) -> bool {
-        self.status.parse::<ChangeStatus>().is_ok_and(ChangeStatus::is_over)
+        self.status
+            .parse::<ChangeStatus>()
+            .is_ok_and(ChangeStatus::is_over)
     }
 }
 

@@ -72,7 +72,10 @@ pub struct Acquired {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Task {
-    Describe { config: Map<String, Value>, parameters: Option<Value> },
+    Describe {
+        config: Map<String, Value>,
+        parameters: Option<Value>,
+    },
     Step(Box<Step>),
 }
 
@@ -119,7 +122,10 @@ pub struct Completion {
 pub enum JobResult {
     Done(Box<Done>),
     /// A described template, and the digest of its files where the worker fetched them.
-    Described { description: Description, content: Option<String> },
+    Described {
+        description: Description,
+        content: Option<String>,
+    },
     Failed(Failure),
 }
 

@@ -212,7 +212,7 @@ pub enum Command {
         /// How the worker is shown [default: the machine's name]
         #[arg(long)]
         name: Option<String>,
-        /// Only work that asks for these labels fits elsewhere too
+        /// What is particular about this worker (again for several)
         #[arg(long = "label", value_name = "KEY=VALUE")]
         labels: Vec<String>,
     },

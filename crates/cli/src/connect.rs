@@ -123,16 +123,7 @@ impl Connection {
         }
     }
 
-    /// This process ends and leaves open work behind. Its sign of life stays where it is: that nobody holds it any
-    /// more tells the next command to take over. A clean end would remove it.
-    pub fn leave_to_next(&self) {
-        if let Some(embedded) = &self.embedded {
-            std::mem::forget(embedded.engine.clone());
-        }
-    }
-
     fn left(&self, change: ChangeId) -> Failure {
-        self.leave_to_next();
         left_open(change)
     }
 

@@ -92,33 +92,47 @@ pub struct Asker<'a> {
 
 impl Criteria {
     fn fields(&self) -> [(&Option<String>, u32); 4] {
-        [(&self.environment_type, 1), (&self.application, 2), (&self.environment, 4), (&self.class, 8)]
+        [
+            (&self.environment_type, 1),
+            (&self.application, 2),
+            (&self.environment, 4),
+            (&self.class, 8),
+        ]
     }
 
     pub fn weight(&self) -> u32 {
-        let fields = self.fields().iter().filter(|(field, _)| field.is_some()).map(|(_, weight)| weight).sum::<u32>();
+        let fields = self
+            .fields()
+            .iter()
+            .filter(|(field, _)| field.is_some())
+            .map(|(_, weight)| weight)
+            .sum::<u32>();
         fields + 16 * self.labels.len() as u32
     }
 
     pub fn fits(&self, asker: &Asker<'_>) -> bool {
-        let same = |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
+        let same =
+            |wanted: &Option<String>, actual: &str| wanted.as_deref().is_none_or(|wanted| wanted == actual);
         self.kind == asker.kind
             && same(&self.class, asker.class)
             && same(&self.environment, asker.environment)
             && same(&self.environment_type, asker.environment_type)
             && same(&self.application, asker.application)
-            && self.labels.iter().all(|(key, value)| asker.labels.get(key) == Some(value))
+            && self
+                .labels
+                .iter()
+                .all(|(key, value)| asker.labels.get(key) == Some(value))
     }
 
     /// Whether one requirement could fit both with neither the stronger.
     pub fn ties_with(&self, other: &Self) -> bool {
-        let contradict = self
-            .fields()
+        let contradict = self.fields().iter().zip(other.fields()).any(
+            |((mine, _), (theirs, _))| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs),
+        );
+        let labels_contradict = self
+            .labels
             .iter()
-            .zip(other.fields())
-            .any(|((mine, _), (theirs, _))| matches!((mine, theirs), (Some(mine), Some(theirs)) if mine != theirs));
-        let labels_contradict =
-            self.labels.iter().any(|(key, value)| other.labels.get(key).is_some_and(|theirs| theirs != value));
+            .any(|(key, value)| other.labels.get(key).is_some_and(|theirs| theirs != value));
         self.kind == other.kind && self.weight() == other.weight() && !contradict && !labels_contradict
     }
 }
@@ -146,14 +160,24 @@ pub fn choose_template(
     rules: &[Rule],
     types: &[String],
 ) -> Result<Choice, NoTemplate> {
-    let best = rules.iter().filter(|rule| rule.criteria.fits(asker)).max_by_key(|rule| rule.criteria.weight());
+    let best = rules
+        .iter()
+        .filter(|rule| rule.criteria.fits(asker))
+        .max_by_key(|rule| rule.criteria.weight());
     if let Some(rule) = best {
         let version = newest(versions, &rule.template, rule.version.as_ref()).ok_or_else(|| NoTemplate {
-            message: format!("rule `{}` names template `{}`, which has no usable version", rule.name, rule.template),
+            message: format!(
+                "rule `{}` names template `{}`, which has no usable version",
+                rule.name, rule.template
+            ),
             suggestion: Some("apply a version of it that is not disabled, or change the rule".into()),
         })?;
         let reason = format!("rule `{}` chose {}", rule.name, version.label());
-        return Ok(Choice { version, pinned: rule.version.is_some(), reason });
+        return Ok(Choice {
+            version,
+            pinned: rule.version.is_some(),
+            reason,
+        });
     }
     let mut names: Vec<&str> = versions
         .iter()
@@ -165,9 +189,18 @@ pub fn choose_template(
     match names.as_slice() {
         [] => Err(nothing_serves(asker, versions, types)),
         [name] => {
-            let version = newest(versions, name, None).ok_or_else(|| nothing_serves(asker, versions, types))?;
-            let reason = format!("{} is the only template for type `{}`", version.label(), asker.kind);
-            Ok(Choice { version, pinned: false, reason })
+            let version =
+                newest(versions, name, None).ok_or_else(|| nothing_serves(asker, versions, types))?;
+            let reason = format!(
+                "{} is the only template for type `{}`",
+                version.label(),
+                asker.kind
+            );
+            Ok(Choice {
+                version,
+                pinned: false,
+                reason,
+            })
         }
         several => Err(NoTemplate {
             message: format!(
@@ -206,7 +239,10 @@ fn nothing_serves(asker: &Asker<'_>, versions: &[Arc<TemplateVersion>], types: &
         classes => format!("there is class {}", classes.join(", ")),
     };
     NoTemplate {
-        message: format!("no template makes type `{}` of class `{}`", asker.kind, asker.class),
+        message: format!(
+            "no template makes type `{}` of class `{}`",
+            asker.kind, asker.class
+        ),
         suggestion: Some(suggestion),
     }
 }
@@ -217,11 +253,14 @@ fn newest(
     name: &str,
     wanted: Option<&semver::Version>,
 ) -> Option<Arc<TemplateVersion>> {
-    let usable = |version: &&Arc<TemplateVersion>| {
-        version.name == name && version.state != VersionState::Disabled
-    };
+    let usable =
+        |version: &&Arc<TemplateVersion>| version.name == name && version.state != VersionState::Disabled;
     match wanted {
-        Some(wanted) => versions.iter().filter(usable).find(|version| version.version == *wanted).cloned(),
+        Some(wanted) => versions
+            .iter()
+            .filter(usable)
+            .find(|version| version.version == *wanted)
+            .cloned(),
         None => versions
             .iter()
             .filter(usable)

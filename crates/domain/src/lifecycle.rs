@@ -138,7 +138,10 @@ words! {
 
 impl OperationStatus {
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
+        matches!(
+            self,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut
+        )
     }
 }
 
@@ -156,7 +159,10 @@ words! {
 
 impl ChangeStatus {
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
+        matches!(
+            self,
+            Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut
+        )
     }
 }
 
@@ -245,7 +251,12 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), hint: None, operation: None }
+        Self {
+            code,
+            message: message.into(),
+            hint: None,
+            operation: None,
+        }
     }
 }
 
@@ -322,7 +333,10 @@ mod tests {
             "destroy/queued = PendingDeletion",
             "destroyed/done = Deleted",
         ] {
-            assert!(table.iter().any(|line| line == expected), "{expected} not in {table:#?}");
+            assert!(
+                table.iter().any(|line| line == expected),
+                "{expected} not in {table:#?}"
+            );
         }
     }
 
@@ -330,6 +344,9 @@ mod tests {
     fn words_are_read_back_and_wrong_ones_listed() {
         assert_eq!("timed_out".parse(), Ok(OperationStatus::TimedOut));
         let error = "done".parse::<State>().unwrap_err().to_string();
-        assert_eq!(error, "`done` is not one of provision, provisioned, destroy, destroyed");
+        assert_eq!(
+            error,
+            "`done` is not one of provision, provisioned, destroy, destroyed"
+        );
     }
 }

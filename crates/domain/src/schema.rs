@@ -44,7 +44,11 @@ impl Schema {
     }
 
     fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.json.get("properties").and_then(Value::as_object).into_iter().flatten()
+        self.json
+            .get("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
     }
 
     fn annotated(&self, word: &str) -> BTreeSet<String> {
@@ -86,13 +90,18 @@ impl Schema {
     pub fn check(&self, params: &Params) -> Vec<ParameterError> {
         let mut unknown = Vec::new();
         let instance = Value::Object(
-            params.iter().map(|(key, expr)| (key.clone(), known_part(expr, &format!("/{key}"), &mut unknown))).collect::<Map<_, _>>(),
+            params
+                .iter()
+                .map(|(key, expr)| (key.clone(), known_part(expr, &format!("/{key}"), &mut unknown)))
+                .collect::<Map<_, _>>(),
         );
         self.validator
             .iter_errors(&instance)
             .filter(|error| {
                 let at = error.instance_path().to_string();
-                !unknown.iter().any(|path| at == *path || at.starts_with(&format!("{path}/")))
+                !unknown
+                    .iter()
+                    .any(|path| at == *path || at.starts_with(&format!("{path}/")))
             })
             .map(|error| self.explain(&error))
             .collect()
@@ -100,7 +109,11 @@ impl Schema {
 
     fn explain(&self, error: &jsonschema::ValidationError<'_>) -> ParameterError {
         use jsonschema::error::ValidationErrorKind as Kind;
-        let path = error.instance_path().to_string().trim_start_matches('/').replace('/', ".");
+        let path = error
+            .instance_path()
+            .to_string()
+            .trim_start_matches('/')
+            .replace('/', ".");
         if let Kind::AdditionalProperties { unexpected } = error.kind() {
             let known: Vec<&str> = self.properties().map(|(name, _)| name.as_str()).collect();
             let name = unexpected.first().cloned().unwrap_or_default();
@@ -109,12 +122,31 @@ impl Schema {
                 None if known.is_empty() => "this template takes no parameters".into(),
                 None => format!("it takes {}", known.join(", ")),
             };
-            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            return ParameterError { path, message: format!("there is no parameter `{name}`"), suggestion: Some(suggestion) };
+            let path = if path.is_empty() {
+                name.clone()
+            } else {
+                format!("{path}.{name}")
+            };
+            return ParameterError {
+                path,
+                message: format!("there is no parameter `{name}`"),
+                suggestion: Some(suggestion),
+            };
         }
-        let sensitive = path.split('.').next().is_some_and(|first| self.sensitive().contains(first));
-        let message = if sensitive { "the (sensitive) value does not fit".to_owned() } else { error.to_string() };
-        ParameterError { path, message, suggestion: None }
+        let sensitive = path
+            .split('.')
+            .next()
+            .is_some_and(|first| self.sensitive().contains(first));
+        let message = if sensitive {
+            "the (sensitive) value does not fit".to_owned()
+        } else {
+            error.to_string()
+        };
+        ParameterError {
+            path,
+            message,
+            suggestion: None,
+        }
     }
 }
 
@@ -123,10 +155,17 @@ fn known_part(expr: &Expr, path: &str, unknown: &mut Vec<String>) -> Value {
     match expr {
         Expr::Literal(value) => value.clone(),
         Expr::List(items) => Value::Array(
-            items.iter().enumerate().map(|(i, item)| known_part(item, &format!("{path}/{i}"), unknown)).collect(),
+            items
+                .iter()
+                .enumerate()
+                .map(|(i, item)| known_part(item, &format!("{path}/{i}"), unknown))
+                .collect(),
         ),
         Expr::Map(entries) => Value::Object(
-            entries.iter().map(|(key, entry)| (key.clone(), known_part(entry, &format!("{path}/{key}"), unknown))).collect(),
+            entries
+                .iter()
+                .map(|(key, entry)| (key.clone(), known_part(entry, &format!("{path}/{key}"), unknown)))
+                .collect(),
         ),
         Expr::Parts(_) => {
             unknown.push(path.to_owned());
@@ -164,17 +203,29 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_at_once_with_its_path() {
-        let params = Params::from([("sise".into(), literal(json!("small"))), ("zone".into(), literal(json!(3)))]);
+        let params = Params::from([
+            ("sise".into(), literal(json!("small"))),
+            ("zone".into(), literal(json!(3))),
+        ]);
         let errors = schema().check(&params);
-        let told: Vec<_> = errors.iter().map(|e| (e.path.as_str(), e.suggestion.as_deref())).collect();
-        assert!(told.contains(&("sise", Some("did you mean `size`?"))), "{errors:?}");
+        let told: Vec<_> = errors
+            .iter()
+            .map(|e| (e.path.as_str(), e.suggestion.as_deref()))
+            .collect();
+        assert!(
+            told.contains(&("sise", Some("did you mean `size`?"))),
+            "{errors:?}"
+        );
         assert!(told.iter().any(|(path, _)| *path == "zone"), "{errors:?}");
         assert!(errors.iter().any(|e| e.message.contains("size")), "{errors:?}");
     }
 
     #[test]
     fn a_value_that_is_not_known_yet_is_not_judged() {
-        let reference = Part::Ref(Ref { resource: ResourceId(Uuid::nil()), path: vec!["size".into()] });
+        let reference = Part::Ref(Ref {
+            resource: ResourceId(Uuid::nil()),
+            path: vec!["size".into()],
+        });
         let params = Params::from([("size".into(), Expr::Parts(vec![reference]))]);
         assert_eq!(schema().check(&params), vec![]);
     }
@@ -192,7 +243,10 @@ mod tests {
 
     #[test]
     fn defaults_are_filled_in() {
-        assert_eq!(schema().with_defaults(Params::new())["zone"], literal(json!("eu")));
+        assert_eq!(
+            schema().with_defaults(Params::new())["zone"],
+            literal(json!("eu"))
+        );
         assert_eq!(schema().immutable(), BTreeSet::from(["zone".into()]));
     }
 }

@@ -34,7 +34,12 @@ pub fn raw(manifest: &Manifest, image: Option<&str>) -> Result<Map<String, Value
     Ok(Map::from_iter([("workload".to_owned(), workload)]))
 }
 
-fn raw_container(name: &str, container: &Container, image: Option<&str>, problems: &mut Vec<Problem>) -> Value {
+fn raw_container(
+    name: &str,
+    container: &Container,
+    image: Option<&str>,
+    problems: &mut Vec<Problem>,
+) -> Value {
     let mut value = serde_json::to_value(container).unwrap_or_default();
     let image = match (container.image.as_str(), image) {
         (".", Some(image)) => image,
@@ -68,7 +73,10 @@ fn raw_container(name: &str, container: &Container, image: Option<&str>, problem
         value.pointer_mut(place).into_iter().for_each(make_verbatim);
     }
     for target in container.volumes.keys() {
-        value["volumes"][target].get_mut("path").into_iter().for_each(make_verbatim);
+        value["volumes"][target]
+            .get_mut("path")
+            .into_iter()
+            .for_each(make_verbatim);
     }
     value
 }

@@ -34,7 +34,10 @@ const KINDS: [&str; 5] = ["Organisation", "Environment", "Application", "Templat
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+#[allow(
+    dead_code,
+    reason = "every key a document may have; some are only kept with it"
+)]
 struct EnvironmentDocument {
     kind: String,
     name: String,
@@ -50,7 +53,10 @@ fn development() -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+#[allow(
+    dead_code,
+    reason = "every key a document may have; some are only kept with it"
+)]
 struct ApplicationDocument {
     kind: String,
     name: String,
@@ -64,7 +70,10 @@ struct ApplicationDocument {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+#[allow(
+    dead_code,
+    reason = "every key a document may have; some are only kept with it"
+)]
 struct TemplateDocument {
     kind: String,
     name: String,
@@ -94,7 +103,10 @@ fn active() -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+#[allow(
+    dead_code,
+    reason = "every key a document may have; some are only kept with it"
+)]
 struct RuleDocument {
     kind: String,
     name: String,
@@ -105,7 +117,12 @@ struct RuleDocument {
 }
 
 fn invalid(path: &str, message: String, suggestion: Option<String>) -> conductor_store::Error {
-    let item = ProblemItem { path: path.into(), message: message.clone(), suggestion, ..ProblemItem::default() };
+    let item = ProblemItem {
+        path: path.into(),
+        message: message.clone(),
+        suggestion,
+        ..ProblemItem::default()
+    };
     refuse_all(ErrorCode::Invalid, format!("{path}: {message}"), &[item])
 }
 
@@ -114,7 +131,9 @@ fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result
         let text = error.to_string();
         let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
         let suggestion = match (text.starts_with("unknown field"), quoted.split_first()) {
-            (true, Some((unknown, known))) => nearest(unknown, known.iter().copied()).map(|close| format!("did you mean `{close}`?")),
+            (true, Some((unknown, known))) => {
+                nearest(unknown, known.iter().copied()).map(|close| format!("did you mean `{close}`?"))
+            }
             _ => None,
         };
         invalid(&format!("{kind} {name}"), text, suggestion)
@@ -124,14 +143,20 @@ fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result
 fn check_name(kind: &str, name: &str) -> Result<()> {
     let fits = !name.is_empty()
         && name.len() <= 63
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-');
     if fits {
         return Ok(());
     }
     let shown: String = name.chars().take(80).collect();
-    Err(invalid(kind, format!("`{shown}` is no name: use 1 to 63 of a-z, 0-9 and -"), None))
+    Err(invalid(
+        kind,
+        format!("`{shown}` is no name: use 1 to 63 of a-z, 0-9 and -"),
+        None,
+    ))
 }
 
 impl Engine {
@@ -147,25 +172,52 @@ impl Engine {
             if !KINDS.contains(&kind) {
                 let close = nearest(kind, KINDS).map(|close| format!("did you mean `{close}`?"));
                 let suggestion = close.unwrap_or_else(|| format!("the kinds are {}", KINDS.join(", ")));
-                return Err(invalid("kind", format!("there is no kind `{kind}`"), Some(suggestion)));
+                return Err(invalid(
+                    "kind",
+                    format!("there is no kind `{kind}`"),
+                    Some(suggestion),
+                ));
             }
             check_name(kind, name)?;
             let applied = match kind {
                 "Environment" => apply_environment(tx, &context, document, now),
                 "Application" => apply_application(tx, &context, document, now),
                 "Rule" => apply_rule(tx, &context, document, now),
-                "Template" => apply_template(tx, &context, document, request.content.as_deref(), request.dry_run, &actor, now),
+                "Template" => apply_template(
+                    tx,
+                    &context,
+                    document,
+                    request.content.as_deref(),
+                    request.dry_run,
+                    &actor,
+                    now,
+                ),
                 _ => apply_organisation(&context, name),
             }?;
             if applied.action != "unchanged" && !request.dry_run {
                 let told = json!({ "kind": kind, "name": name, "action": applied.action });
-                Progress::new(tx, &context, now).event("catalogue.applied", &actor, None, None, None, told)?;
+                Progress::new(tx, &context, now).event(
+                    "catalogue.applied",
+                    &actor,
+                    None,
+                    None,
+                    None,
+                    told,
+                )?;
             }
             // A dry run is a real one that is not kept.
-            if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
+            if dry_run {
+                Err(refuse(ErrorCode::Cancelled, json!(applied).to_string()))
+            } else {
+                Ok(applied)
+            }
         });
         match outcome.await {
-            Err(Error::Refused { code: ErrorCode::Cancelled, message, .. }) if dry_run => {
+            Err(Error::Refused {
+                code: ErrorCode::Cancelled,
+                message,
+                ..
+            }) if dry_run => {
                 serde_json::from_str(&message).map_err(|error| Error::Corrupt(error.to_string()))
             }
             other => other,
@@ -177,11 +229,22 @@ impl Engine {
         self.db
             .write(move |tx| {
                 if !tx.delete_rule(context.organisation, &name)? {
-                    let known: Vec<String> = tx.rules(context.organisation)?.into_iter().map(|rule| rule.name).collect();
+                    let known: Vec<String> = tx
+                        .rules(context.organisation)?
+                        .into_iter()
+                        .map(|rule| rule.name)
+                        .collect();
                     return Err(not_found("rule", &name, &known));
                 }
                 let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
-                Progress::new(tx, &context, context.now()).event("catalogue.applied", &actor, None, None, None, told)
+                Progress::new(tx, &context, context.now()).event(
+                    "catalogue.applied",
+                    &actor,
+                    None,
+                    None,
+                    None,
+                    told,
+                )
             })
             .await
     }
@@ -189,19 +252,33 @@ impl Engine {
     /// Keeps packed files by their digest.
     pub async fn keep_blob(&self, digest: &str, body: Vec<u8>) -> Result<()> {
         let (context, digest) = (self.context.clone(), digest.to_owned());
-        self.db.write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now())).await
+        self.db
+            .write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now()))
+            .await
     }
 }
 
 fn applied(kind: &str, name: &str, action: &str) -> Applied {
-    Applied { kind: kind.into(), name: name.into(), version: None, action: action.into(), change: None }
+    Applied {
+        kind: kind.into(),
+        name: name.into(),
+        version: None,
+        action: action.into(),
+        change: None,
+    }
 }
 
 fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
     if name == context.organisation_name {
         return Ok(applied("Organisation", name, "unchanged"));
     }
-    Err(refuse(ErrorCode::Invalid, format!("this installation has one organisation, `{}`", context.organisation_name)))
+    Err(refuse(
+        ErrorCode::Invalid,
+        format!(
+            "this installation has one organisation, `{}`",
+            context.organisation_name
+        ),
+    ))
 }
 
 fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
@@ -217,7 +294,15 @@ fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         Some(before) => (before.id, before.domain),
         None => (EnvironmentId(context.ids.next()), DomainId(context.ids.next())),
     };
-    tx.upsert_environment(context.organisation, id, domain, name, &read.environment_type, document, now)?;
+    tx.upsert_environment(
+        context.organisation,
+        id,
+        domain,
+        name,
+        &read.environment_type,
+        document,
+        now,
+    )?;
     Ok(applied("Environment", name, action))
 }
 
@@ -225,8 +310,15 @@ fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
     let name = document["name"].as_str().unwrap_or_default();
     let read: ApplicationDocument = read("Application", name, document)?;
     for environment in read.branches.iter().flat_map(|branches| branches.values()) {
-        if tx.environment_by_name(context.organisation, environment)?.is_none() {
-            let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
+        if tx
+            .environment_by_name(context.organisation, environment)?
+            .is_none()
+        {
+            let known: Vec<String> = tx
+                .environments(context.organisation)?
+                .into_iter()
+                .map(|row| row.name)
+                .collect();
             return Err(not_found("environment", environment, &known));
         }
     }
@@ -250,11 +342,18 @@ fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) ->
     };
     let versions = tx.versions_by_name(context.organisation, template)?;
     let Some(first) = versions.first() else {
-        let known: Vec<String> = tx.versions(context.organisation)?.into_iter().map(|row| row.name).collect();
+        let known: Vec<String> = tx
+            .versions(context.organisation)?
+            .into_iter()
+            .map(|row| row.name)
+            .collect();
         return Err(not_found("template", template, &known));
     };
     if first.kind != rule.criteria.kind {
-        let message = format!("template `{template}` makes type `{}`, the rule is for `{}`", first.kind, rule.criteria.kind);
+        let message = format!(
+            "template `{template}` makes type `{}`, the rule is for `{}`",
+            first.kind, rule.criteria.kind
+        );
         return Err(invalid(&format!("Rule {name}"), message, None));
     }
     if let Some(version) = version
@@ -265,13 +364,24 @@ fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) ->
     }
     for other in load_rules(tx, context)?.iter().filter(|other| other.name != name) {
         if other.criteria.ties_with(&rule.criteria) {
-            let message = format!("rules `{name}` and `{}` could both serve one requirement, and neither is stronger", other.name);
+            let message = format!(
+                "rules `{name}` and `{}` could both serve one requirement, and neither is stronger",
+                other.name
+            );
             let suggestion = "narrow one of them, or take one away".to_owned();
-            let item = ProblemItem { path: format!("Rule {name}"), message: message.clone(), suggestion: Some(suggestion), ..ProblemItem::default() };
+            let item = ProblemItem {
+                path: format!("Rule {name}"),
+                message: message.clone(),
+                suggestion: Some(suggestion),
+                ..ProblemItem::default()
+            };
             return Err(refuse_all(ErrorCode::Conflict, message, &[item]));
         }
     }
-    let before = tx.rules(context.organisation)?.into_iter().find(|row| row.name == name);
+    let before = tx
+        .rules(context.organisation)?
+        .into_iter()
+        .find(|row| row.name == name);
     let action = match &before {
         Some(before) if before.document == *document => return Ok(applied("Rule", name, "unchanged")),
         Some(_) => "updated",
@@ -298,7 +408,11 @@ fn content_digest(document: &Value, content: Option<&str>) -> String {
 }
 
 fn fetched_by_worker(template: &TemplateDocument) -> bool {
-    template.config.get("source").and_then(Value::as_str).is_some_and(|source| source.starts_with("git::"))
+    template
+        .config
+        .get("source")
+        .and_then(Value::as_str)
+        .is_some_and(|source| source.starts_with("git::"))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one request")]
@@ -316,11 +430,20 @@ fn apply_template(
     let at = format!("Template {name}");
     if !["preview", "active", "deprecated", "disabled"].contains(&template.state.as_str()) {
         let suggestion = Some("it is one of preview, active, deprecated, disabled".to_owned());
-        return Err(invalid(&format!("{at}.state"), format!("there is no state `{}`", template.state), suggestion));
+        return Err(invalid(
+            &format!("{at}.state"),
+            format!("there is no state `{}`", template.state),
+            suggestion,
+        ));
     }
     if let Some(parameters) = &template.parameters {
-        Schema::compile(parameters.clone())
-            .map_err(|error| invalid(&format!("{at}.parameters"), format!("this is no JSON Schema: {error}"), None))?;
+        Schema::compile(parameters.clone()).map_err(|error| {
+            invalid(
+                &format!("{at}.parameters"),
+                format!("this is no JSON Schema: {error}"),
+                None,
+            )
+        })?;
     }
     if let Some((_, kind, class)) = tx.template_by_name(context.organisation, name)?
         && (kind != template.template_type || class != template.class)
@@ -332,18 +455,32 @@ fn apply_template(
         && !dry_run
         && tx.blob(context.organisation, content)?.is_none()
     {
-        return Err(invalid(&at, "its files were not sent".into(), Some(format!("PUT /api/v1/blobs/{content} first"))));
+        return Err(invalid(
+            &at,
+            "its files were not sent".into(),
+            Some(format!("PUT /api/v1/blobs/{content} first")),
+        ));
     }
     let digest = content_digest(document, content);
     let versions = tx.versions_by_name(context.organisation, name)?;
     let version = match &template.version {
-        Some(version) => version
-            .parse::<semver::Version>()
-            .map_err(|error| invalid(&format!("{at}.version"), format!("`{version}` is no version: {error}"), Some("like 1.0.0".into())))?,
+        Some(version) => version.parse::<semver::Version>().map_err(|error| {
+            invalid(
+                &format!("{at}.version"),
+                format!("`{version}` is no version: {error}"),
+                Some("like 1.0.0".into()),
+            )
+        })?,
         None => match newest(&versions) {
-            Some(last) if last.digest == digest => last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?,
+            Some(last) if last.digest == digest => last
+                .version
+                .parse()
+                .map_err(|_| refuse(ErrorCode::Failed, "a version"))?,
             Some(last) => {
-                let last: semver::Version = last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?;
+                let last: semver::Version = last
+                    .version
+                    .parse()
+                    .map_err(|_| refuse(ErrorCode::Failed, "a version"))?;
                 semver::Version::new(last.major, last.minor, last.patch + 1)
             }
             None => semver::Version::new(1, 0, 0),
@@ -352,28 +489,45 @@ fn apply_template(
     if let Some(same) = versions.iter().find(|row| row.version == version.to_string()) {
         if same.digest != digest && !fetched_by_worker(&template) {
             let message = format!("{name}@{version} is applied already, with other content");
-            let suggestion = "a version never changes: give the new content a new version, or leave the version out";
+            let suggestion =
+                "a version never changes: give the new content a new version, or leave the version out";
             return Err(invalid(&at, message, Some(suggestion.into())));
         }
         if same.digest == digest {
-            let action = if same.state == template.state { "unchanged" } else { "updated" };
+            let action = if same.state == template.state {
+                "unchanged"
+            } else {
+                "updated"
+            };
             if action == "updated" && !dry_run {
                 tx.set_version_state(context.organisation, same.id, &template.state)?;
             }
-            return Ok(Applied { version: Some(version.to_string()), ..applied("Template", name, action) });
+            return Ok(Applied {
+                version: Some(version.to_string()),
+                ..applied("Template", name, action)
+            });
         }
     }
-    let told = Applied { version: Some(version.to_string()), ..applied("Template", name, "created") };
+    let told = Applied {
+        version: Some(version.to_string()),
+        ..applied("Template", name, "created")
+    };
     if dry_run {
         return Ok(told);
     }
-    let payload = json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
+    let payload =
+        json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
     let change = start_describe(tx, context, &template.manager, payload, actor, now)?;
-    Ok(Applied { change: Some(change), ..told })
+    Ok(Applied {
+        change: Some(change),
+        ..told
+    })
 }
 
 fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {
-    versions.iter().max_by_key(|row| row.version.parse::<semver::Version>().ok())
+    versions
+        .iter()
+        .max_by_key(|row| row.version.parse::<semver::Version>().ok())
 }
 
 /// A worker reads the template: fetches its files, its variables, its outputs.
@@ -403,7 +557,17 @@ fn start_describe(
         now,
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
-    tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
+    tx.start_change(
+        id,
+        ChangeStatus::Pending,
+        ChangeStatus::InProgress,
+        None,
+        1,
+        &plan,
+        1,
+        0,
+        now,
+    )?;
     let queue = context.templates.queue(tx, manager)?;
     tx.insert_operation(&NewOperation {
         id: OperationId(context.ids.next()),
@@ -432,11 +596,16 @@ pub(crate) fn finish_describe(
     fetched: Option<&str>,
     now: i64,
 ) -> Result<()> {
-    let payload = row.payload.as_ref().ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
+    let payload = row
+        .payload
+        .as_ref()
+        .ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
     let document = &payload["document"];
     let name = document["name"].as_str().unwrap_or_default();
     let template: TemplateDocument = read("Template", name, document)?;
-    let content = fetched.map(str::to_owned).or_else(|| payload["content"].as_str().map(str::to_owned));
+    let content = fetched
+        .map(str::to_owned)
+        .or_else(|| payload["content"].as_str().map(str::to_owned));
     let digest = match fetched {
         Some(fetched) => content_digest(document, Some(fetched)),
         None => payload["digest"].as_str().unwrap_or_default().to_owned(),
@@ -446,20 +615,38 @@ pub(crate) fn finish_describe(
         Some((id, ..)) => id,
         None => {
             let id = TemplateId(context.ids.next());
-            tx.insert_template(context.organisation, id, name, &template.template_type, &template.class, now)?;
+            tx.insert_template(
+                context.organisation,
+                id,
+                name,
+                &template.template_type,
+                &template.class,
+                now,
+            )?;
             id
         }
     };
-    if let Some(same) = tx.versions_by_name(context.organisation, name)?.iter().find(|row| row.version == version) {
+    if let Some(same) = tx
+        .versions_by_name(context.organisation, name)?
+        .iter()
+        .find(|row| row.version == version)
+    {
         if same.digest == digest {
             return Ok(());
         }
-        let message = format!("{name}@{version} is applied already, with other content; give the new content a new version");
+        let message = format!(
+            "{name}@{version} is applied already, with other content; give the new content a new version"
+        );
         return Err(refuse(ErrorCode::Conflict, message));
     }
     if let Some(parameters) = &description.parameters {
-        Schema::compile(parameters.clone())
-            .map_err(|error| invalid(&format!("Template {name}.parameters"), format!("this is no JSON Schema: {error}"), None))?;
+        Schema::compile(parameters.clone()).map_err(|error| {
+            invalid(
+                &format!("Template {name}.parameters"),
+                format!("this is no JSON Schema: {error}"),
+                None,
+            )
+        })?;
     }
     let stored = json!({
         "config": template.config,

@@ -1,10 +1,10 @@
 //! Use cases on changes: deploy, destroy, plan, promote, cancel, retry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time};
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, OperationId},
+    ids::{ApplicationId, ChangeId, OperationId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus, Phase},
     plan::{Effect, Intent, Plan},
     score::{self, Manifest},
@@ -53,7 +53,13 @@ fn depth(value: &serde_json::Value) -> usize {
 pub(crate) fn parse_manifest(text: &str, strict: bool) -> Result<Manifest> {
     let manifest = read_manifest(text, strict)?;
     for (name, resource) in &manifest.resources {
-        let deepest = resource.params.iter().flat_map(|params| params.values()).map(depth).max().unwrap_or(0);
+        let deepest = resource
+            .params
+            .iter()
+            .flat_map(|params| params.values())
+            .map(depth)
+            .max()
+            .unwrap_or(0);
         if deepest > DEEPEST {
             let item = ProblemItem {
                 path: format!("resources.{name}.params"),
@@ -82,7 +88,11 @@ fn read_manifest(text: &str, strict: bool) -> Result<Manifest> {
             .collect();
         let first = items.first().map_or("", |item| item.message.as_str());
         let line = items.first().and_then(|item| item.line).unwrap_or(1);
-        refuse_all(ErrorCode::Invalid, format!("the Score file is not valid: line {line}: {first}"), &items)
+        refuse_all(
+            ErrorCode::Invalid,
+            format!("the Score file is not valid: line {line}: {first}"),
+            &items,
+        )
     })
 }
 
@@ -90,7 +100,11 @@ fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<Environ
     if let Some(row) = tx.environment_by_name(context.organisation, name)? {
         return Ok(row);
     }
-    let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
+    let known: Vec<String> = tx
+        .environments(context.organisation)?
+        .into_iter()
+        .map(|row| row.name)
+        .collect();
     Err(not_found("environment", name, &known))
 }
 
@@ -98,27 +112,44 @@ fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<A
     if let Some(row) = tx.application_by_name(context.organisation, name)? {
         return Ok(row);
     }
-    let known: Vec<String> = tx.applications(context.organisation)?.into_iter().map(|row| row.name).collect();
+    let known: Vec<String> = tx
+        .applications(context.organisation)?
+        .into_iter()
+        .map(|row| row.name)
+        .collect();
     Err(not_found("application", name, &known))
 }
 
 fn check_application_name(name: &str) -> Result<()> {
     let fits = (2..=63).contains(&name.len())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-');
     if fits {
         return Ok(());
     }
     let shown: String = name.chars().take(80).collect();
-    Err(refuse(ErrorCode::Invalid, format!("`{shown}` is no application name: use 2 to 63 of a-z, 0-9 and -")))
+    Err(refuse(
+        ErrorCode::Invalid,
+        format!("`{shown}` is no application name: use 2 to 63 of a-z, 0-9 and -"),
+    ))
 }
 
 impl Engine {
     /// Accepts a deployment: parsed before any lock, planned and stored in one transaction.
-    pub async fn deploy(&self, request: DeploymentRequest, actor: &str, key: Option<&str>) -> Result<Deployment> {
+    pub async fn deploy(
+        &self,
+        request: DeploymentRequest,
+        actor: &str,
+        key: Option<&str>,
+    ) -> Result<Deployment> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
-        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
+        let name = request
+            .application
+            .clone()
+            .unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
         let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
         let body = serde_json::to_vec(&request).unwrap_or_default();
@@ -141,7 +172,10 @@ impl Engine {
                     && let Some((change, before)) = tx.idempotent_change(context.organisation, key)?
                 {
                     if before != *body {
-                        return Err(refuse(ErrorCode::Conflict, "this Idempotency-Key was used for another request"));
+                        return Err(refuse(
+                            ErrorCode::Conflict,
+                            "this Idempotency-Key was used for another request",
+                        ));
                     }
                     return views::deployment(tx, &context, change);
                 }
@@ -150,11 +184,22 @@ impl Engine {
                     None => {
                         let id = ApplicationId(context.ids.next());
                         tx.upsert_application(context.organisation, id, &name, &json!({}), now)?;
-                        ApplicationRow { id, name: name.clone(), document: json!({}), created_at: now }
+                        ApplicationRow {
+                            id,
+                            name: name.clone(),
+                            document: json!({}),
+                            created_at: now,
+                        }
                     }
                 };
-                let place = Place { environment, application };
-                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
+                let place = Place {
+                    environment,
+                    application,
+                };
+                let intent = Intent::Deploy {
+                    manifest: &manifest,
+                    image: request.image.as_deref(),
+                };
                 let asked = Asked {
                     manifest: Some(request.manifest.clone()),
                     image: request.image.clone(),
@@ -162,7 +207,17 @@ impl Engine {
                     timeout_seconds: request.timeout_seconds,
                 };
                 let commit = request.commit.clone();
-                let (id, view) = accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
+                let (id, view) = accept(
+                    tx,
+                    &context,
+                    &place,
+                    &intent,
+                    ChangeKind::Deploy,
+                    asked,
+                    commit,
+                    &actor,
+                    now,
+                )?;
                 if let Some((key, body)) = &hashes {
                     tx.keep_idempotency(context.organisation, key, body, id, now)?;
                 }
@@ -174,14 +229,23 @@ impl Engine {
     /// What a deployment would do; changes nothing.
     pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
-        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
+        let name = request
+            .application
+            .clone()
+            .unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
         let context = self.context.clone();
         self.db
             .read(move |tx| {
                 let environment = environment(tx, &context, &request.environment)?;
-                let place = Place { application: application_or_new(tx, &context, &name)?, environment };
-                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
+                let place = Place {
+                    application: application_or_new(tx, &context, &name)?,
+                    environment,
+                };
+                let intent = Intent::Deploy {
+                    manifest: &manifest,
+                    image: request.image.as_deref(),
+                };
                 let (plan, snapshot) = plan_now(tx, &context, &place, &intent)?;
                 Ok(planned(&plan, &snapshot, ChangeKind::Deploy, &place))
             })
@@ -192,13 +256,20 @@ impl Engine {
     pub async fn destroy(&self, request: DestroyRequest, actor: &str) -> Result<Deployment> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
         let Some(name) = request.application.clone() else {
-            return Err(refuse(ErrorCode::Invalid, "say which application: --app APP (whole environments come later)"));
+            return Err(refuse(
+                ErrorCode::Invalid,
+                "say which application: --app APP (whole environments come later)",
+            ));
         };
         let look = {
-            let (context, name, environment_name) = (context.clone(), name.clone(), request.environment.clone());
+            let (context, name, environment_name) =
+                (context.clone(), name.clone(), request.environment.clone());
             move |tx: &mut Tx<'_>| {
                 let environment = environment(tx, &context, &environment_name)?;
-                Ok::<Place, conductor_store::Error>(Place { application: known_application(tx, &context, &name)?, environment })
+                Ok::<Place, conductor_store::Error>(Place {
+                    application: known_application(tx, &context, &name)?,
+                    environment,
+                })
             }
         };
         if request.dry_run {
@@ -218,7 +289,17 @@ impl Engine {
                 lock_for(tx, &place)?;
                 let asked = Asked::default();
                 let kind = ChangeKind::Destroy;
-                let (id, view) = accept(tx, &context, &place, &Intent::Destroy, kind, asked, None, &actor, now)?;
+                let (id, view) = accept(
+                    tx,
+                    &context,
+                    &place,
+                    &Intent::Destroy,
+                    kind,
+                    asked,
+                    None,
+                    &actor,
+                    now,
+                )?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
@@ -245,12 +326,21 @@ impl Engine {
                 // It was good when it was accepted; the world moved. It ends, and says why.
                 self.db
                     .write(move |tx| {
-                        let Some(change) = tx.lock_change(id)? else { return Ok(()) };
+                        let Some(change) = tx.lock_change(id)? else {
+                            return Ok(());
+                        };
                         if change.status != ChangeStatus::Pending {
                             return Ok(());
                         }
-                        let fault = serde_json::to_value(Fault::new(code, message.clone())).unwrap_or_default();
-                        tx.end_change(id, change.status, ChangeStatus::Failed, Some(&fault), context.now())
+                        let fault =
+                            serde_json::to_value(Fault::new(code, message.clone())).unwrap_or_default();
+                        tx.end_change(
+                            id,
+                            change.status,
+                            ChangeStatus::Failed,
+                            Some(&fault),
+                            context.now(),
+                        )
                     })
                     .await
             }
@@ -276,7 +366,8 @@ impl Engine {
     /// The change an operation belongs to.
     pub async fn change_of(&self, id: OperationId) -> Result<ChangeId> {
         let row = self.db.read(move |tx| tx.operation(id)).await?;
-        row.map(|row| row.change).ok_or_else(|| not_found("operation", &id.to_string(), &[]))
+        row.map(|row| row.change)
+            .ok_or_else(|| not_found("operation", &id.to_string(), &[]))
     }
 
     /// Plans a failed or cancelled change again.
@@ -287,19 +378,51 @@ impl Engine {
                 let now = context.now();
                 let change = change(tx, &context, id)?;
                 if !change.status.is_over() || change.status == ChangeStatus::Succeeded {
-                    let message = format!("{id} is {}; only what failed or was cancelled can be retried", change.status);
+                    let message = format!(
+                        "{id} is {}; only what failed or was cancelled can be retried",
+                        change.status
+                    );
                     return Err(refuse(ErrorCode::Conflict, message));
                 }
-                if let (Some(application), Some(environment)) = (change.application, change.environment) {
-                    if let Some(running) = tx.change_in_slot(application, environment, Slot::Running)? {
-                        let message = format!("{} is running for the same application and environment", running.id);
-                        return Err(refuse(ErrorCode::Conflict, message));
-                    }
+                let of_application = matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy);
+                let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
+                if !of_application && !collects {
+                    let message = format!(
+                        "{id} is a {} and cannot be retried; do it again instead",
+                        change.kind
+                    );
+                    return Err(refuse(ErrorCode::Conflict, message));
+                }
+                if let (true, Some(application), Some(environment)) =
+                    (of_application, change.application, change.environment)
+                    && let Some(running) = tx.change_in_slot(application, environment, Slot::Running)?
+                {
+                    let message = format!(
+                        "{} is running for the same application and environment",
+                        running.id
+                    );
+                    return Err(refuse(ErrorCode::Conflict, message));
                 }
                 tx.clear_cancel(id)?;
-                tx.reopen_change(id, change.status, context.owner, now)?;
-                Progress::new(tx, &context, now).event("change.retried", &actor, Some(id), None, None, json!({}))?;
-                replan(tx, &context, id)?;
+                tx.reopen_change(id, change.status, of_application, context.owner, now)?;
+                Progress::new(tx, &context, now).event(
+                    "change.retried",
+                    &actor,
+                    Some(id),
+                    None,
+                    None,
+                    json!({}),
+                )?;
+                if collects {
+                    let asked = serde_json::from_value(tx.change_request(&change)?["resources"].clone())
+                        .unwrap_or_default();
+                    lock_resources(tx, &asked)?;
+                    let mut progress = Progress::new(tx, &context, now);
+                    progress.collect_again(&change, &asked)?;
+                    progress.settle()?;
+                } else {
+                    replan(tx, &context, id)?;
+                }
                 views::deployment(tx, &context, id)
             })
             .await
@@ -313,28 +436,45 @@ pub(crate) fn change(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result
 }
 
 fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
-    Ok(tx.application_by_name(context.organisation, name)?.unwrap_or_else(|| ApplicationRow {
-        id: ApplicationId(context.ids.next()),
-        name: name.to_owned(),
-        document: json!({}),
-        created_at: 0,
-    }))
+    Ok(tx
+        .application_by_name(context.organisation, name)?
+        .unwrap_or_else(|| ApplicationRow {
+            id: ApplicationId(context.ids.next()),
+            name: name.to_owned(),
+            document: json!({}),
+            created_at: 0,
+        }))
 }
 
 /// The domains of everything an application uses, and its environment's.
 fn lock_for(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
     let uses = tx.uses_of(place.application.id, place.environment.id)?;
     let ids = uses.iter().map(|row| row.resource).collect();
-    let mut domains: Vec<_> = tx.resources_by_id(&ids)?.iter().map(|row| row.key.domain).collect();
+    let mut domains: Vec<_> = tx
+        .resources_by_id(&ids)?
+        .iter()
+        .map(|row| row.key.domain)
+        .collect();
     domains.push(place.environment.domain);
-    domains.sort_unstable();
-    domains.dedup();
+    tx.lock_domains(&domains)
+}
+
+/// The domains of these resources.
+pub(crate) fn lock_resources(tx: &mut Tx<'_>, ids: &BTreeSet<ResourceId>) -> Result<()> {
+    let domains: Vec<_> = tx
+        .resources_by_id(ids)?
+        .iter()
+        .map(|row| row.key.domain)
+        .collect();
     tx.lock_domains(&domains)
 }
 
 /// Stores a new change: running with its plan, or waiting for the one that runs. While it runs, what there is to
 /// tell is known already and returned with its id.
-#[allow(clippy::too_many_arguments, reason = "the one place where changes of an application are made")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the one place where changes of an application are made"
+)]
 fn accept(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -354,9 +494,18 @@ fn accept(
     if running.is_some()
         && let Some(waiting) = tx.change_in_slot(application, environment, Slot::Waiting)?
     {
-        let fault = Fault::new(ErrorCode::Superseded, format!("replaced by {id} before it started"));
+        let fault = Fault::new(
+            ErrorCode::Superseded,
+            format!("replaced by {id} before it started"),
+        );
         let fault = serde_json::to_value(fault).unwrap_or_default();
-        tx.end_change(waiting.id, waiting.status, ChangeStatus::Cancelled, Some(&fault), now)?;
+        tx.end_change(
+            waiting.id,
+            waiting.status,
+            ChangeStatus::Cancelled,
+            Some(&fault),
+            now,
+        )?;
     }
     let timeout = asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     tx.insert_change(&NewChange {
@@ -366,7 +515,11 @@ fn accept(
         environment: Some(environment),
         application: Some(application),
         status: ChangeStatus::Pending,
-        slot: Some(if running.is_some() { Slot::Waiting } else { Slot::Running }),
+        slot: Some(if running.is_some() {
+            Slot::Waiting
+        } else {
+            Slot::Running
+        }),
         parent: None,
         owner: context.owner,
         actor: actor.to_owned(),
@@ -375,14 +528,18 @@ fn accept(
         timeout_at: running.is_none().then(|| now + timeout as i64 * 1_000_000),
         now,
     })?;
-    let told = json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });
+    let told =
+        json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });
     Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;
     if running.is_some() {
         tx.wake();
         return Ok((id, None));
     }
     store(tx, context, id, &plan, &snapshot, 1, actor, now)?;
-    let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
+    let goes_on = plan
+        .operations
+        .iter()
+        .any(|operation| operation.manager.is_some());
     let view = goes_on.then(|| {
         let mut view = planned(&plan, &snapshot, kind, place);
         view.id = Some(id);
@@ -410,13 +567,33 @@ fn store(
     actor: &str,
     now: i64,
 ) -> Result<()> {
-    let storing = Storing { context, change: id, plan_number, actor: actor.to_owned(), now };
+    let storing = Storing {
+        context,
+        change: id,
+        plan_number,
+        actor: actor.to_owned(),
+        now,
+    };
     storing.effects(tx, plan, snapshot)?;
-    let releases = plan.effects.iter().filter(|effect| matches!(effect, Effect::Leave { .. })).count() as i64;
+    let releases = plan
+        .effects
+        .iter()
+        .filter(|effect| matches!(effect, Effect::Leave { .. }))
+        .count() as i64;
     let operations = plan.operations.len() as i64;
     let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
     let document = plan_document(plan);
-    tx.start_change(id, from, to, Some(Slot::Running), plan_number, &document, operations, releases, now)?;
+    tx.start_change(
+        id,
+        from,
+        to,
+        Some(Slot::Running),
+        plan_number,
+        &document,
+        operations,
+        releases,
+        now,
+    )?;
     storing.operations(tx, plan, snapshot)?;
     if operations == 0 {
         return Progress::new(tx, context, now).end_change(id);
@@ -427,11 +604,22 @@ fn store(
 /// One use case for promotion and retry: the change is planned on the world as it is now.
 fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
     let now = context.now();
-    let Some(change) = tx.change(id)? else { return Ok(()) };
-    let (Some(application), Some(environment)) = (change.application, change.environment) else { return Ok(()) };
+    let Some(change) = tx.change(id)? else {
+        return Ok(());
+    };
+    if !matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy) {
+        return Ok(());
+    }
+    let (Some(application), Some(environment)) = (change.application, change.environment) else {
+        return Ok(());
+    };
     let place = place_of(tx, context, application, environment)?;
     let asked: Asked = serde_json::from_value(tx.change_request(&change)?).unwrap_or_default();
-    let manifest = asked.manifest.as_deref().map(|text| parse_manifest(text, asked.strict)).transpose()?;
+    let manifest = asked
+        .manifest
+        .as_deref()
+        .map(|text| parse_manifest(text, asked.strict))
+        .transpose()?;
     match &manifest {
         Some(manifest) => {
             let mut domains = wide_domains(context, manifest);
@@ -441,18 +629,37 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
         None => lock_for(tx, &place)?,
     }
     // Locked: look again, somebody may have been first.
-    let Some(change) = tx.lock_change(id)? else { return Ok(()) };
-    let taken = tx.change_in_slot(application, environment, Slot::Running)?.is_some_and(|running| running.id != id);
+    let Some(change) = tx.lock_change(id)? else {
+        return Ok(());
+    };
+    let taken = tx
+        .change_in_slot(application, environment, Slot::Running)?
+        .is_some_and(|running| running.id != id);
     if change.status != ChangeStatus::Pending || taken {
         return Ok(());
     }
     let intent = match &manifest {
-        Some(manifest) => Intent::Deploy { manifest, image: asked.image.as_deref() },
+        Some(manifest) => Intent::Deploy {
+            manifest,
+            image: asked.image.as_deref(),
+        },
         None => Intent::Destroy,
     };
     let (plan, snapshot) = plan_now(tx, context, &place, &intent)?;
-    tx.set_timeout(id, now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000)?;
-    store(tx, context, id, &plan, &snapshot, change.plan_number + 1, &change.actor, now)
+    tx.set_timeout(
+        id,
+        now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000,
+    )?;
+    store(
+        tx,
+        context,
+        id,
+        &plan,
+        &snapshot,
+        change.plan_number + 1,
+        &change.actor,
+        now,
+    )
 }
 
 fn place_of(
@@ -465,7 +672,10 @@ fn place_of(
     let applications = tx.applications(context.organisation)?;
     Ok(Place {
         environment: tx.environment(environment)?.ok_or_else(missing)?,
-        application: applications.into_iter().find(|row| row.id == application).ok_or_else(missing)?,
+        application: applications
+            .into_iter()
+            .find(|row| row.id == application)
+            .ok_or_else(missing)?,
     })
 }
 
@@ -490,9 +700,14 @@ pub(crate) fn stop_change(
     for row in &open {
         tx.lock_operation(row.id)?;
     }
-    let Some(change) = tx.lock_change(id)? else { return Ok(()) };
+    let Some(change) = tx.lock_change(id)? else {
+        return Ok(());
+    };
     if change.status.is_over() {
-        return Err(refuse(ErrorCode::Conflict, format!("{id} is {} already", change.status)));
+        return Err(refuse(
+            ErrorCode::Conflict,
+            format!("{id} is {} already", change.status),
+        ));
     }
     tx.request_cancel(id, rollback, now)?;
     let fault = why.unwrap_or_else(|| Fault::new(ErrorCode::Cancelled, format!("cancelled by {actor}")));
@@ -501,11 +716,20 @@ pub(crate) fn stop_change(
     tx.ask_to_stop(id, now)?;
     let mut progress = Progress::new(tx, context, now);
     progress.handed(id, handed)?;
-    progress.event("change.cancel_requested", actor, Some(id), None, None, json!({ "rollback": rollback }))?;
+    progress.event(
+        "change.cancel_requested",
+        actor,
+        Some(id),
+        None,
+        None,
+        json!({ "rollback": rollback }),
+    )?;
     for row in open {
         let row = progress.tx.operation(row.id)?;
         let mine = row.filter(|row| row.change == id);
-        if let Some(row) = mine.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued)) {
+        if let Some(row) =
+            mine.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued))
+        {
             progress.cancel(&row, &fault, false)?;
         }
     }

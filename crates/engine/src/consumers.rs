@@ -15,7 +15,9 @@ use crate::{
 };
 
 fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
-    let row = tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
+    let row = tx
+        .resource(id)?
+        .filter(|row| row.organisation == context.organisation && !row.workload);
     row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
 }
 
@@ -43,7 +45,12 @@ fn noted(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow, actor: &str, now
 }
 
 impl Engine {
-    pub async fn add_consumer(&self, id: ResourceId, request: ConsumerRequest, actor: &str) -> Result<Consumer> {
+    pub async fn add_consumer(
+        &self,
+        id: ResourceId,
+        request: ConsumerRequest,
+        actor: &str,
+    ) -> Result<Consumer> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
         self.db
             .write(move |tx| {
@@ -52,30 +59,59 @@ impl Engine {
                 tx.lock_domains(&[before.key.domain])?;
                 let row = resource(tx, &context, id)?;
                 if !matches!(row.state, State::Provision | State::Provisioned) {
-                    return Err(refuse(ErrorCode::Conflict, format!("{} is {}", row.name, row.state)));
+                    return Err(refuse(
+                        ErrorCode::Conflict,
+                        format!("{} is {}", row.name, row.state),
+                    ));
                 }
                 let environment = match &request.environment {
                     Some(name) => tx.environment_by_name(context.organisation, name)?,
                     None => tx.environment(row.environment)?,
                 };
                 let environment = environment.ok_or_else(|| {
-                    not_found("environment", request.environment.as_deref().unwrap_or_default(), &[])
+                    not_found(
+                        "environment",
+                        request.environment.as_deref().unwrap_or_default(),
+                        &[],
+                    )
                 })?;
                 let application = match tx.application_by_name(context.organisation, &request.application)? {
                     Some(found) => found.id,
                     None => {
                         let id = ApplicationId(context.ids.next());
-                        tx.upsert_application(context.organisation, id, &request.application, &json!({}), now)?;
+                        tx.upsert_application(
+                            context.organisation,
+                            id,
+                            &request.application,
+                            &json!({}),
+                            now,
+                        )?;
                         id
                     }
                 };
                 let change = noted(tx, &context, &row, &actor, now)?;
                 let params = json!({});
                 let (organisation, requirement) = (context.organisation, request.requirement.as_str());
-                tx.join_consumer(organisation, id, application, environment.id, requirement, &params, change, now)?;
+                tx.join_consumer(
+                    organisation,
+                    id,
+                    application,
+                    environment.id,
+                    requirement,
+                    &params,
+                    change,
+                    now,
+                )?;
                 tx.settle_consumers(change, false)?;
                 let told = json!({ "application": request.application, "requirement": requirement });
-                Progress::new(tx, &context, now).event("consumer.added", &actor, Some(change), Some(id), None, told)?;
+                Progress::new(tx, &context, now).event(
+                    "consumer.added",
+                    &actor,
+                    Some(change),
+                    Some(id),
+                    None,
+                    told,
+                )?;
                 Ok(Consumer {
                     application: request.application.clone(),
                     environment: environment.name,
@@ -109,8 +145,16 @@ impl Engine {
                     .consumers_of(&[id].into(), usize::MAX >> 1)?
                     .into_iter()
                     .filter(|consumer| consumer.application_name == application)
-                    .filter(|consumer| environment.as_ref().is_none_or(|name| *name == consumer.environment_name))
-                    .filter(|consumer| requirement.as_ref().is_none_or(|name| *name == consumer.requirement))
+                    .filter(|consumer| {
+                        environment
+                            .as_ref()
+                            .is_none_or(|name| *name == consumer.environment_name)
+                    })
+                    .filter(|consumer| {
+                        requirement
+                            .as_ref()
+                            .is_none_or(|name| *name == consumer.requirement)
+                    })
                     .collect();
                 if leaving.is_empty() {
                     let message = format!("{application} does not use {}", row.name);
@@ -118,7 +162,13 @@ impl Engine {
                 }
                 let change = noted(tx, &context, &row, &actor, now)?;
                 for consumer in &leaving {
-                    tx.leave_consumer(id, consumer.application, consumer.environment, &consumer.requirement, change)?;
+                    tx.leave_consumer(
+                        id,
+                        consumer.application,
+                        consumer.environment,
+                        &consumer.requirement,
+                        change,
+                    )?;
                 }
                 let released = tx.settle_consumers(change, true)?;
                 let unused = tx.unused_resources(Some(&released))?;

@@ -2,25 +2,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex,
-        atomic::AtomicU64,
-    },
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use conductor_api::worker::{
-    Acquire, Acquired, Claim, Completion, JobOrder, JobResult, LinkError, LinkResult, LockAnswer, StateLock, Task, Update,
-    Updated, WorkerLink,
+    Acquire, Acquired, Claim, Completion, JobOrder, JobResult, LinkError, LinkResult, LockAnswer, StateLock,
+    Task, Update, Updated, WorkerLink,
 };
 use conductor_domain::{
     ids::{OperationId, ResourceId, WorkerId},
     lifecycle::{ErrorCode, Fault, OperationKind, OperationStatus, State, Status},
     work::{Done, Failure, FailureCode, LogLine},
 };
-use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow, resources::ResourceRow, states::StateWrite};
+use conductor_store::{
+    Error, Owner, Result, Tx, operations::OperationRow, resources::ResourceRow, states::StateWrite,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -51,7 +50,9 @@ pub struct Histogram {
     pub sum: f64,
 }
 
-pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
+pub const BUCKETS: [f64; 12] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0,
+];
 
 impl Counters {
     fn ended(&self, kind: OperationKind, status: OperationStatus, seconds: f64) {
@@ -78,14 +79,22 @@ impl Engine {
 fn refused(error: Error) -> LinkError {
     match error {
         Error::Unreachable(text) | Error::Busy(text) => LinkError::Unreachable(text),
-        Error::Refused { code: ErrorCode::NotFound, .. } | Error::Moved(_) => LinkError::Lost,
+        Error::Refused {
+            code: ErrorCode::NotFound,
+            ..
+        }
+        | Error::Moved(_) => LinkError::Lost,
         other => LinkError::Refused(other.to_string()),
     }
 }
 
 /// The claim no longer holds.
 fn lost() -> Error {
-    Error::Refused { code: ErrorCode::NotFound, message: "lost".into(), detail: Box::default() }
+    Error::Refused {
+        code: ErrorCode::NotFound,
+        message: "lost".into(),
+        detail: Box::default(),
+    }
 }
 
 /// The operation of a claim that still holds.
@@ -109,7 +118,9 @@ impl WorkerLink for Engine {
             if !acquired.jobs.is_empty() || !acquired.cancel.is_empty() || left.is_zero() {
                 return Ok(acquired);
             }
-            let pause = next_ready.unwrap_or(BACKUP_POLL).clamp(Duration::from_millis(1), BACKUP_POLL);
+            let pause = next_ready
+                .unwrap_or(BACKUP_POLL)
+                .clamp(Duration::from_millis(1), BACKUP_POLL);
             watch.changed(left.min(pause)).await;
         }
     }
@@ -155,8 +166,13 @@ impl WorkerLink for Engine {
 
     async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
         let (organisation, digest) = (self.context.organisation, digest.to_owned());
-        let body = self.db.read(move |tx| tx.blob(organisation, &digest)).await.map_err(refused)?;
-        body.map(Bytes::from).ok_or_else(|| LinkError::Refused("there are no such files".into()))
+        let body = self
+            .db
+            .read(move |tx| tx.blob(organisation, &digest))
+            .await
+            .map_err(refused)?;
+        body.map(Bytes::from)
+            .ok_or_else(|| LinkError::Refused("there are no such files".into()))
     }
 
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()> {
@@ -196,16 +212,26 @@ impl WorkerLink for Engine {
                 {
                     return Ok(StateWrite::Stale { stored: -1 });
                 }
-                tx.keep_state(context.organisation, resource, serial, &lineage, &body, claim.fence, context.now())
+                tx.keep_state(
+                    context.organisation,
+                    resource,
+                    serial,
+                    &lineage,
+                    &body,
+                    claim.fence,
+                    context.now(),
+                )
             })
             .await
             .map_err(refused)?;
         match kept {
             StateWrite::Kept | StateWrite::Again => Ok(()),
-            StateWrite::Stale { stored: -1 } => Err(LinkError::Refused("the state is locked by another id".into())),
-            StateWrite::Stale { stored } => {
-                Err(LinkError::Refused(format!("serial {serial} is not newer than the stored {stored}")))
+            StateWrite::Stale { stored: -1 } => {
+                Err(LinkError::Refused("the state is locked by another id".into()))
             }
+            StateWrite::Stale { stored } => Err(LinkError::Refused(format!(
+                "serial {serial} is not newer than the stored {stored}"
+            ))),
         }
     }
 
@@ -244,7 +270,10 @@ impl Engine {
         self.db
             .write(move |tx| {
                 let now = context.now();
-                let mut acquired = Acquired { jobs: vec![], cancel: tx.to_stop(ask.worker, &ask.running)? };
+                let mut acquired = Acquired {
+                    jobs: vec![],
+                    cancel: tx.to_stop(ask.worker, &ask.running)?,
+                };
                 if !seen && first {
                     let document = json!({ "managers": ask.managers, "labels": ask.labels });
                     tx.see_worker(context.organisation, ask.worker, &ask.name, &document, now)?;
@@ -269,15 +298,23 @@ impl Engine {
                         break;
                     }
                 }
-                let next = if acquired.jobs.is_empty() { tx.next_ready_at()? } else { None };
-                let pause = next.filter(|at| *at > now).map(|at| Duration::from_micros((at - now) as u64));
+                let next = if acquired.jobs.is_empty() {
+                    tx.next_ready_at()?
+                } else {
+                    None
+                };
+                let pause = next
+                    .filter(|at| *at > now)
+                    .map(|at| Duration::from_micros((at - now) as u64));
                 Ok((acquired, pause))
             })
             .await
     }
 
     fn seen_lately(&self, worker: WorkerId) -> bool {
-        let Ok(mut seen) = self.counters.seen.lock() else { return true };
+        let Ok(mut seen) = self.counters.seen.lock() else {
+            return true;
+        };
         match seen.get(&worker) {
             Some(at) if at.elapsed() < SEEN_EVERY => true,
             _ => {
@@ -295,7 +332,9 @@ fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) -> Result<V
         match row.resource {
             None => jobs.extend(describe_order(context, &row, row.fence)),
             Some(id) => {
-                let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
+                let resource = tx
+                    .resource(id)?
+                    .ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
                 if let Ok(prepared) = prepare(tx, context, &row, &resource, row.fence)? {
                     jobs.push(prepared.order);
                 }
@@ -306,14 +345,22 @@ fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) -> Result<V
 }
 
 /// Takes one operation: `None` when it needed no worker after all.
-fn claim(tx: &mut Tx<'_>, context: &Context, ask: &Acquire, row: OperationRow, now: i64) -> Result<Option<JobOrder>> {
+fn claim(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    ask: &Acquire,
+    row: OperationRow,
+    now: i64,
+) -> Result<Option<JobOrder>> {
     let lease = context.lease.as_millis() as i64;
     let Some(id) = row.resource else {
         let fence = row.fence + 1;
         tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, None, None, now)?;
         return Ok(describe_order(context, &row, fence));
     };
-    let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
+    let resource = tx
+        .resource(id)?
+        .ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
     let prepared = prepare(tx, context, &row, &resource, resource.fence + 1)?;
     let prepared = match prepared {
         Ok(prepared) => prepared,
@@ -333,7 +380,13 @@ fn claim(tx: &mut Tx<'_>, context: &Context, ask: &Acquire, row: OperationRow, n
     }
     let Some(fence) = tx.raise_fence(id, now)? else {
         // Never seen; but one operation out of step must not keep a worker from the others.
-        let fault = Fault::new(ErrorCode::Conflict, format!("{} is {}/{}, not queued", resource.name, resource.state, resource.status));
+        let fault = Fault::new(
+            ErrorCode::Conflict,
+            format!(
+                "{} is {}/{}, not queued",
+                resource.name, resource.state, resource.status
+            ),
+        );
         let mut progress = Progress::new(tx, context, now);
         progress.failed(&row, OperationStatus::Failed, fault, None)?;
         progress.settle()?;
@@ -349,13 +402,22 @@ fn claim(tx: &mut Tx<'_>, context: &Context, ask: &Acquire, row: OperationRow, n
 fn describe_order(context: &Context, row: &OperationRow, fence: i64) -> Option<JobOrder> {
     let payload = row.payload.as_ref()?;
     Some(JobOrder {
-        claim: Claim { operation: row.id, fence },
+        claim: Claim {
+            operation: row.id,
+            fence,
+        },
         change: row.change,
         manager: payload["document"]["manager"].as_str()?.to_owned(),
         content: payload["content"].as_str().map(str::to_owned),
         task: Task::Describe {
-            config: payload["document"]["config"].as_object().cloned().unwrap_or_default(),
-            parameters: payload["document"].get("parameters").filter(|p| p.is_object()).cloned(),
+            config: payload["document"]["config"]
+                .as_object()
+                .cloned()
+                .unwrap_or_default(),
+            parameters: payload["document"]
+                .get("parameters")
+                .filter(|p| p.is_object())
+                .cloned(),
         },
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: 600_000,
@@ -372,7 +434,14 @@ fn fail_before_start(
 ) -> Result<()> {
     let fault = Fault::new(ErrorCode::Invalid, message);
     let error = serde_json::to_value(&fault).unwrap_or_default();
-    tx.fail_resource(resource.id, (resource.state, resource.status), Status::Error, message, &error, now)?;
+    tx.fail_resource(
+        resource.id,
+        (resource.state, resource.status),
+        Status::Error,
+        message,
+        &error,
+        now,
+    )?;
     let mut progress = Progress::new(tx, context, now);
     progress.failed(row, OperationStatus::Failed, fault, None)?;
     progress.settle()
@@ -385,7 +454,11 @@ fn fresh_lines<'u>(row: &OperationRow, update: &'u Update) -> &'u [LogLine] {
 }
 
 fn keep_journal(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, entries: &[Value]) -> Result<()> {
-    let owner = Owner { organisation: context.organisation, kind: "journal", id: row.id.0.as_bytes() };
+    let owner = Owner {
+        organisation: context.organisation,
+        kind: "journal",
+        id: row.id.0.as_bytes(),
+    };
     let mut journal: Vec<Value> = match tx.journal(row.id)? {
         Some(sealed) => serde_json::from_slice(&tx.sealer().open(owner, &sealed)?).unwrap_or_default(),
         None => vec![],
@@ -433,11 +506,25 @@ fn complete(
         None => None,
     };
     let (status, change_over) = match (&completion.result, &resource) {
-        (JobResult::Done(done), Some(resource)) => {
-            succeed(tx, context, &row, given.as_deref(), resource, done, completion, digest, now)?
-        }
+        (JobResult::Done(done), Some(resource)) => succeed(
+            tx,
+            context,
+            &row,
+            given.as_deref(),
+            resource,
+            done,
+            completion,
+            digest,
+            now,
+        )?,
         (JobResult::Described { description, content }, None) => {
-            tx.append_log(context.organisation, row.change, row.id, fresh_lines(&row, &completion.rest), now)?;
+            tx.append_log(
+                context.organisation,
+                row.change,
+                row.id,
+                fresh_lines(&row, &completion.rest),
+                now,
+            )?;
             match crate::catalogue::finish_describe(tx, context, &row, description, content.as_deref(), now) {
                 Ok(()) => {
                     let mut progress = Progress::new(tx, context, now);
@@ -453,13 +540,24 @@ fn complete(
             }
         }
         (JobResult::Failed(failure), resource) => {
-            tx.append_log(context.organisation, row.change, row.id, fresh_lines(&row, &completion.rest), now)?;
+            tx.append_log(
+                context.organisation,
+                row.change,
+                row.id,
+                fresh_lines(&row, &completion.rest),
+                now,
+            )?;
             fail(tx, context, &row, resource.as_ref(), failure, digest, now)?
         }
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
     let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
-    Ok(Some(Ended { kind: row.kind, status, seconds, change_over }))
+    Ok(Some(Ended {
+        kind: row.kind,
+        status,
+        seconds,
+        change_over,
+    }))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one completion")]
@@ -484,7 +582,14 @@ fn succeed(
         tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
         let mut progress = Progress::new(tx, context, now);
         let receipt = json!({ "name": resource.name, "verified": done.exists == Some(false) });
-        progress.event("resource.destroyed", "conductor", Some(row.change), Some(resource.id), Some(row.id), receipt)?;
+        progress.event(
+            "resource.destroyed",
+            "conductor",
+            Some(row.change),
+            Some(resource.id),
+            Some(row.id),
+            receipt,
+        )?;
         progress.gone(resource.id)?;
         progress.succeeded(row, Some(digest.to_vec()))?;
         progress.settle()?;
@@ -502,7 +607,10 @@ fn succeed(
         let mask = |text: &str| mask_text(text, &minted);
         let masked: Vec<LogLine> = fresh
             .iter()
-            .map(|line| LogLine { text: mask(&line.text).unwrap_or_else(|| line.text.clone()), ..line.clone() })
+            .map(|line| LogLine {
+                text: mask(&line.text).unwrap_or_else(|| line.text.clone()),
+                ..line.clone()
+            })
             .collect();
         tx.append_log(context.organisation, row.change, row.id, &masked, now)?;
         if row.lines > 0 {
@@ -511,18 +619,42 @@ fn succeed(
     }
     let state = match &done.state {
         Some(state) => {
-            let owner = Owner { organisation: context.organisation, kind: "manager_state", id: resource.id.0.as_bytes() };
+            let owner = Owner {
+                organisation: context.organisation,
+                kind: "manager_state",
+                id: resource.id.0.as_bytes(),
+            };
             Some(tx.sealer().seal(owner, state.to_string().as_bytes())?)
         }
         None => None,
     };
     let external = done.external_id.as_deref();
-    let awaited = tx.apply_resource(resource.id, resource.state, row.generation, row.id, &outputs, state, external, now)?;
+    let awaited = tx.apply_resource(
+        resource.id,
+        resource.state,
+        row.generation,
+        row.id,
+        &outputs,
+        state,
+        external,
+        now,
+    )?;
     tx.settle_revision(resource.id, row.generation, "applied")?;
     let mut progress = Progress::new(tx, context, now);
-    let kind = if row.kind == OperationKind::Create { "resource.created" } else { "resource.updated" };
+    let kind = if row.kind == OperationKind::Create {
+        "resource.created"
+    } else {
+        "resource.updated"
+    };
     let told = json!({ "name": resource.name, "generation": row.generation });
-    progress.event(kind, "conductor", Some(row.change), Some(resource.id), Some(row.id), told)?;
+    progress.event(
+        kind,
+        "conductor",
+        Some(row.change),
+        Some(resource.id),
+        Some(row.id),
+        told,
+    )?;
     if awaited {
         progress.ready(resource.id, row.generation)?;
     }
@@ -539,13 +671,19 @@ fn seal_outputs(
     done: &Done,
     secrets: &BTreeSet<String>,
 ) -> Result<(Value, BTreeSet<String>)> {
-    let owner = Owner { organisation: context.organisation, kind: "outputs", id: id.0.as_bytes() };
+    let owner = Owner {
+        organisation: context.organisation,
+        kind: "outputs",
+        id: id.0.as_bytes(),
+    };
     let mut minted = BTreeSet::new();
     let mut outputs = serde_json::Map::new();
     for (name, output) in &done.outputs {
         let mut inside = BTreeSet::new();
         texts(&output.value, &mut inside);
-        let tainted = inside.iter().any(|text| secrets.iter().any(|secret| text.contains(secret.as_str())));
+        let tainted = inside
+            .iter()
+            .any(|text| secrets.iter().any(|secret| text.contains(secret.as_str())));
         let value = if output.sensitive || tainted {
             minted.extend(inside);
             tx.sealer().seal_leaf(owner, &output.value)?
@@ -586,17 +724,29 @@ fn fail(
         FailureCode::Cancelled => ErrorCode::Cancelled,
         FailureCode::Failed | FailureCode::Unsupported => ErrorCode::Failed,
     };
-    let fault =
-        Fault { code, message: failure.message.clone(), hint: failure.hint.clone(), operation: Some(row.id) };
+    let fault = Fault {
+        code,
+        message: failure.message.clone(),
+        hint: failure.hint.clone(),
+        operation: Some(row.id),
+    };
     let error = serde_json::to_value(&fault).unwrap_or_default();
     tx.insert_attempt(row, failure_word(failure.code), Some(&error), now)?;
-    let again = failure.code == FailureCode::Transient && row.attempt <= row.retries && row.cancel_requested_at.is_none();
+    let again = failure.code == FailureCode::Transient
+        && row.attempt <= row.retries
+        && row.cancel_requested_at.is_none();
     if again {
         let pause = backoff(row.attempt);
         tx.requeue_operation(row, now + pause, Some(&error))?;
         if let Some(resource) = resource {
             let message = format!("attempt {} failed, tried again: {}", row.attempt, failure.message);
-            tx.move_resource(resource.id, (resource.state, resource.status), (resource.state, Status::Queued), Some(&message), now)?;
+            tx.move_resource(
+                resource.id,
+                (resource.state, resource.status),
+                (resource.state, Status::Queued),
+                Some(&message),
+                now,
+            )?;
         }
         return Ok((OperationStatus::Queued, false));
     }
@@ -606,12 +756,26 @@ fn fail(
         _ => OperationStatus::Failed,
     };
     if let Some(resource) = resource {
-        tx.fail_resource(resource.id, (resource.state, resource.status), Status::Error, &failure.message, &error, now)?;
+        tx.fail_resource(
+            resource.id,
+            (resource.state, resource.status),
+            Status::Error,
+            &failure.message,
+            &error,
+            now,
+        )?;
         tx.settle_revision(resource.id, row.generation, "failed")?;
     }
     let mut progress = Progress::new(tx, context, now);
     let told = json!({ "error": error });
-    progress.event("operation.failed", "conductor", Some(row.change), row.resource, Some(row.id), told)?;
+    progress.event(
+        "operation.failed",
+        "conductor",
+        Some(row.change),
+        row.resource,
+        Some(row.id),
+        told,
+    )?;
     progress.failed(row, status, fault, Some(digest.to_vec()))?;
     progress.settle()?;
     Ok((status, !progress.ended.is_empty()))
@@ -630,7 +794,9 @@ fn failure_word(code: FailureCode) -> &'static str {
 
 /// 0.2 s, 0.4 s, 0.8 s … up to a minute.
 fn backoff(attempt: i64) -> i64 {
-    200_000i64.saturating_mul(1 << attempt.clamp(1, 12) >> 1).min(60_000_000)
+    200_000i64
+        .saturating_mul(1 << attempt.clamp(1, 12) >> 1)
+        .min(60_000_000)
 }
 
 impl Engine {

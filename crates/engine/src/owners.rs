@@ -24,16 +24,30 @@ impl Owners {
         let file = File::create(folder.join(me.to_string())).map_err(failed)?;
         let alive = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| Error::Unreachable(format!("{}: {error}", folder.display())))?;
-        Ok(Self { folder, me, _alive: alive })
+        Ok(Self {
+            folder,
+            me,
+            _alive: alive,
+        })
     }
 
-    /// A process that has a file which nobody holds. Remote workers have none: their leases speak for them.
-    pub fn is_dead(&self, owner: Uuid) -> bool {
-        if owner == self.me {
-            return false;
+    /// Whether nobody holds a process's file; `None` when it has none.
+    fn let_go(&self, process: Uuid) -> Option<bool> {
+        if process == self.me {
+            return Some(false);
         }
-        let Ok(file) = File::open(self.folder.join(owner.to_string())) else { return false };
-        Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+        let file = File::open(self.folder.join(process.to_string())).ok()?;
+        Some(Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok())
+    }
+
+    /// Processes that answer for changes have a file while they live; one that ended well took its own away.
+    pub fn owner_is_dead(&self, owner: Uuid) -> bool {
+        self.let_go(owner).unwrap_or(true)
+    }
+
+    /// Remote workers have no file: their leases speak for them.
+    pub fn worker_is_dead(&self, worker: Uuid) -> bool {
+        self.let_go(worker).unwrap_or(false)
     }
 
     /// Nothing is left that a dead process answered for.

@@ -1,7 +1,7 @@
 //! Loading what a plan looks at, and writing what it decided: always inside one transaction.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     sync::Arc,
 };
 
@@ -11,8 +11,8 @@ use conductor_domain::{
     ids::{ChangeId, DomainId, OperationId, ResourceId},
     lifecycle::OperationStatus,
     plan::{
-        ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError, ResourceView,
-        Snapshot, Until, Want, plan,
+        ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
+        ResourceView, Snapshot, Until, Want, plan,
     },
     score::{Manifest, Reference, Scope},
     workload,
@@ -39,10 +39,13 @@ pub(crate) struct Place {
 
 /// The planning domains a Score file reaches into besides its environment's.
 pub(crate) fn wide_domains(context: &Context, manifest: &Manifest) -> Vec<DomainId> {
-    let scopes = manifest.resources.values().filter_map(|resource| match &resource.sharing.reference {
-        Some(Reference::Shared { scope, .. }) => *scope,
-        _ => resource.sharing.matching.as_ref().map(|matching| matching.scope),
-    });
+    let scopes = manifest
+        .resources
+        .values()
+        .filter_map(|resource| match &resource.sharing.reference {
+            Some(Reference::Shared { scope, .. }) => *scope,
+            _ => resource.sharing.matching.as_ref().map(|matching| matching.scope),
+        });
     let mut domains: Vec<DomainId> = scopes
         .filter_map(|scope| match scope {
             Scope::Environment => None,
@@ -96,9 +99,16 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
             versions.insert(head.id, context.templates.get(tx, head.id, Some(&head.state))?);
         }
     }
-    let types: BTreeSet<String> =
-        heads.iter().filter(|head| !head.built_in && head.state != "disabled").map(|head| head.kind.clone()).collect();
-    let labels = application.document.get("labels").cloned().unwrap_or_else(|| json!({}));
+    let types: BTreeSet<String> = heads
+        .iter()
+        .filter(|head| !head.built_in && head.state != "disabled")
+        .map(|head| head.kind.clone())
+        .collect();
+    let labels = application
+        .document
+        .get("labels")
+        .cloned()
+        .unwrap_or_else(|| json!({}));
     let mut snapshot = Snapshot {
         environment: EnvironmentView {
             id: environment.id,
@@ -122,9 +132,16 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
         missing: BTreeSet::new(),
         external: BTreeMap::new(),
     };
-    let mine: BTreeSet<ResourceId> =
-        tx.uses_of(application.id, environment.id)?.iter().map(|consumer| consumer.resource).collect();
-    let rows = if mine.is_empty() { vec![] } else { tx.resources_by_id(&mine)? };
+    let mine: BTreeSet<ResourceId> = tx
+        .uses_of(application.id, environment.id)?
+        .iter()
+        .map(|consumer| consumer.resource)
+        .collect();
+    let rows = if mine.is_empty() {
+        vec![]
+    } else {
+        tx.resources_by_id(&mine)?
+    };
     load_keys(tx, context, &mut snapshot, &keys, rows)?;
     Ok(snapshot)
 }
@@ -134,7 +151,10 @@ fn likely_keys(manifest: &Manifest, place: &Place) -> Vec<Key> {
     let keys = manifest.resources.iter().map(|(requirement, resource)| {
         let (tag, name) = match &resource.id {
             Some(id) => (KeyTag::Shared, id.clone()),
-            None => (KeyTag::Dedicated, format!("{}/{requirement}", place.application.id)),
+            None => (
+                KeyTag::Dedicated,
+                format!("{}/{requirement}", place.application.id),
+            ),
         };
         Key {
             domain: place.environment.domain,
@@ -153,13 +173,23 @@ pub(crate) fn load_rules(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Rule>
         .map(|row| {
             let corrupt = || Error::Corrupt(format!("rule {}", row.name));
             let criteria: Criteria =
-                serde_json::from_value(row.document.get("match").cloned().unwrap_or_default()).map_err(|_| corrupt())?;
-            let target = row.document.get("template").and_then(Value::as_str).ok_or_else(corrupt)?;
+                serde_json::from_value(row.document.get("match").cloned().unwrap_or_default())
+                    .map_err(|_| corrupt())?;
+            let target = row
+                .document
+                .get("template")
+                .and_then(Value::as_str)
+                .ok_or_else(corrupt)?;
             let (template, version) = match target.split_once('@') {
                 Some((name, version)) => (name, Some(version.parse().map_err(|_| corrupt())?)),
                 None => (target, None),
             };
-            Ok(Rule { name: row.name.clone(), template: template.to_owned(), version, criteria })
+            Ok(Rule {
+                name: row.name.clone(),
+                template: template.to_owned(),
+                version,
+                criteria,
+            })
         })
         .collect()
 }
@@ -178,9 +208,14 @@ fn load_wants(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, wants
             }
         }
     }
-    let rows: Vec<ResourceRow> =
-        tx.resources_by_id(&ids)?.into_iter().filter(|row| row.organisation == context.organisation && !row.workload).collect();
-    snapshot.missing.extend(ids.iter().filter(|id| !rows.iter().any(|row| row.id == **id)));
+    let rows: Vec<ResourceRow> = tx
+        .resources_by_id(&ids)?
+        .into_iter()
+        .filter(|row| row.organisation == context.organisation && !row.workload)
+        .collect();
+    snapshot
+        .missing
+        .extend(ids.iter().filter(|id| !rows.iter().any(|row| row.id == **id)));
     load_keys(tx, context, snapshot, &keys, rows)
 }
 
@@ -193,15 +228,26 @@ fn load_keys(
 ) -> Result<()> {
     let found = tx.resources_by_key(keys)?;
     for key in keys {
-        snapshot.keys.insert(key.clone(), found.get(key).map(|row| row.id));
+        snapshot
+            .keys
+            .insert(key.clone(), found.get(key).map(|row| row.id));
     }
-    rows.extend(found.into_values().filter(|row| !snapshot.resources.contains_key(&row.id)));
+    rows.extend(
+        found
+            .into_values()
+            .filter(|row| !snapshot.resources.contains_key(&row.id)),
+    );
     rows.sort_by_key(|row| row.id);
     rows.dedup_by_key(|row| row.id);
     load_views(tx, context, snapshot, rows)
 }
 
-fn load_views(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, rows: Vec<ResourceRow>) -> Result<()> {
+fn load_views(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    snapshot: &mut Snapshot,
+    rows: Vec<ResourceRow>,
+) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -210,7 +256,11 @@ fn load_views(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, rows:
     let mut consumers: BTreeMap<ResourceId, Vec<ConsumerView>> = BTreeMap::new();
     let some = tx.consumers_of(&ids, CONSUMERS_SHOWN)?;
     let mine = tx.uses_of(snapshot.application.id, snapshot.environment.id)?;
-    for row in some.into_iter().chain(mine).filter(|row| ids.contains(&row.resource)) {
+    for row in some
+        .into_iter()
+        .chain(mine)
+        .filter(|row| ids.contains(&row.resource))
+    {
         let view = ConsumerView {
             application: row.application,
             application_name: row.application_name,
@@ -235,8 +285,8 @@ fn load_views(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, rows:
     for row in rows {
         let used = [Some(row.version), row.applied_version];
         for version in used.into_iter().flatten() {
-            if !snapshot.versions.contains_key(&version) {
-                snapshot.versions.insert(version, context.templates.get(tx, version, None)?);
+            if let Entry::Vacant(entry) = snapshot.versions.entry(version) {
+                entry.insert(context.templates.get(tx, version, None)?);
             }
         }
         let spec = open_spec(tx, &row, &row.spec)?;
@@ -278,8 +328,18 @@ fn load_views(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, rows:
 }
 
 /// What is sealed in a spec: sensitive parameters by leaf, the workload whole.
-fn seal_spec(tx: &Tx<'_>, context: &Context, id: ResourceId, version: &TemplateVersion, params: &Params) -> Result<Value> {
-    let owner = Owner { organisation: context.organisation, kind: "spec", id: id.0.as_bytes() };
+fn seal_spec(
+    tx: &Tx<'_>,
+    context: &Context,
+    id: ResourceId,
+    version: &TemplateVersion,
+    params: &Params,
+) -> Result<Value> {
+    let owner = Owner {
+        organisation: context.organisation,
+        kind: "spec",
+        id: id.0.as_bytes(),
+    };
     let mut json = params_to_json(params);
     let mut sealed = version.schema.sensitive();
     if version.kind == workload::TYPE {
@@ -294,7 +354,11 @@ fn seal_spec(tx: &Tx<'_>, context: &Context, id: ResourceId, version: &TemplateV
 }
 
 pub(crate) fn open_spec(tx: &Tx<'_>, row: &ResourceRow, spec: &Value) -> Result<Params> {
-    let owner = Owner { organisation: row.organisation, kind: "spec", id: row.id.0.as_bytes() };
+    let owner = Owner {
+        organisation: row.organisation,
+        kind: "spec",
+        id: row.id.0.as_bytes(),
+    };
     let mut spec = spec.clone();
     if let Some(entries) = spec.as_object_mut() {
         for value in entries.values_mut() {
@@ -317,9 +381,14 @@ impl Storing<'_> {
     pub fn effects(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
         let (context, now) = (self.context, self.now);
         let version = |id| -> Result<Arc<TemplateVersion>> {
-            snapshot.versions.get(&id).cloned().ok_or_else(|| Error::Corrupt("a plan without its template".into()))
+            snapshot
+                .versions
+                .get(&id)
+                .cloned()
+                .ok_or_else(|| Error::Corrupt("a plan without its template".into()))
         };
         let mut made = BTreeSet::new();
+        let mut called_off = Vec::new();
         for effect in &plan.effects {
             match effect {
                 Effect::Create(new) => {
@@ -337,24 +406,46 @@ impl Storing<'_> {
                     hold_unique(tx, context, new.id, version(new.version)?.as_ref(), &new.params)?;
                     made.insert(new.id);
                 }
-                Effect::Specify { resource, from, to, version: by, params, generation } => {
+                Effect::Specify {
+                    resource,
+                    from,
+                    to,
+                    version: by,
+                    params,
+                    generation,
+                } => {
                     let spec = seal_spec(tx, context, *resource, version(*by)?.as_ref(), params)?;
                     tx.specify_resource(*resource, *from, *to, *by, &spec, *generation, now)?;
-                    tx.insert_revision(context.organisation, *resource, *generation, *by, &spec, self.change, now)?;
+                    tx.insert_revision(
+                        context.organisation,
+                        *resource,
+                        *generation,
+                        *by,
+                        &spec,
+                        self.change,
+                        now,
+                    )?;
                     hold_unique(tx, context, *resource, version(*by)?.as_ref(), params)?;
                 }
                 Effect::Doom { resource, from } => {
-                    let to = (conductor_domain::lifecycle::State::Destroy, conductor_domain::lifecycle::Status::Queued);
+                    let to = (
+                        conductor_domain::lifecycle::State::Destroy,
+                        conductor_domain::lifecycle::Status::Queued,
+                    );
                     tx.move_resource(*resource, *from, to, None, now)?;
                 }
                 Effect::Revive { resource, operation } => {
-                    Progress::new(tx, context, now).revive(*resource, *operation)?;
+                    called_off.push(Progress::new(tx, context, now).revive(*resource, *operation)?);
                 }
                 Effect::Replaced { old, by } => tx.set_replaced(*old, *by)?,
                 Effect::Depend { resource, on } => {
                     tx.set_dependencies(context.organisation, *resource, made.contains(resource), on)?;
                 }
-                Effect::Join { resource, requirement, params } => {
+                Effect::Join {
+                    resource,
+                    requirement,
+                    params,
+                } => {
                     let by = match snapshot.resources.get(resource) {
                         Some(known) => known.version,
                         None => plan_version(plan, *resource)?,
@@ -362,15 +453,31 @@ impl Storing<'_> {
                     let params = seal_spec(tx, context, *resource, version(by)?.as_ref(), params)?;
                     let (application, environment) = (snapshot.application.id, snapshot.environment.id);
                     let organisation = context.organisation;
-                    tx.join_consumer(organisation, *resource, application, environment, requirement, &params, self.change, now)?;
+                    tx.join_consumer(
+                        organisation,
+                        *resource,
+                        application,
+                        environment,
+                        requirement,
+                        &params,
+                        self.change,
+                        now,
+                    )?;
                 }
-                Effect::Leave { resource, requirement } => {
+                Effect::Leave {
+                    resource,
+                    requirement,
+                } => {
                     let (application, environment) = (snapshot.application.id, snapshot.environment.id);
                     tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
                 }
             }
         }
-        Ok(())
+        if called_off.is_empty() {
+            Ok(())
+        } else {
+            Progress::new(tx, context, now).called_off(&called_off)
+        }
     }
 
     pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
@@ -405,15 +512,22 @@ impl Storing<'_> {
                 now: self.now,
             })?;
         }
-        let edges: Vec<(OperationId, OperationId)> =
-            plan.operations.iter().flat_map(|op| op.after.iter().map(|before| (op.id, *before))).collect();
+        let edges: Vec<(OperationId, OperationId)> = plan
+            .operations
+            .iter()
+            .flat_map(|op| op.after.iter().map(|before| (op.id, *before)))
+            .collect();
         tx.insert_edges(&edges)?;
         for operation in &plan.operations {
             for wait in &operation.waits {
                 if !tx.add_waiter(wait.resource, wait.until == Until::Gone)? {
                     return Err(Error::Moved("a resource somebody else was busy with".into()));
                 }
-                let until = if wait.until == Until::Gone { "gone" } else { "ready" };
+                let until = if wait.until == Until::Gone {
+                    "gone"
+                } else {
+                    "ready"
+                };
                 tx.insert_wait(wait.resource, operation.id, wait.generation, until)?;
             }
         }
@@ -425,7 +539,9 @@ impl Storing<'_> {
         let idle: Vec<OperationId> = plan
             .operations
             .iter()
-            .filter(|operation| operation.manager.is_none() && operation.after.is_empty() && operation.waits.is_empty())
+            .filter(|operation| {
+                operation.manager.is_none() && operation.after.is_empty() && operation.waits.is_empty()
+            })
             .map(|operation| operation.id)
             .collect();
         if idle.is_empty() {
@@ -457,12 +573,22 @@ fn hold_unique(
     }
     let mut values = Vec::new();
     for name in unique {
-        let Some(value) = params.get(&name).and_then(conductor_domain::expr::Expr::known) else { continue };
+        let Some(value) = params.get(&name).and_then(conductor_domain::expr::Expr::known) else {
+            continue;
+        };
         let hash = tx.sealer().digest(value.to_string().as_bytes())?;
         if let Some(holder) = tx.unique_holder(version.template, &name, &hash, id)? {
-            let holder = tx.resource(holder)?.map_or_else(|| holder.to_string(), |row| format!("{} ({holder})", row.name));
-            let message = format!("`{name}` must be unique among {}, and {holder} has this value", version.name);
-            return Err(refusal::refuse(conductor_domain::lifecycle::ErrorCode::Conflict, message));
+            let holder = tx
+                .resource(holder)?
+                .map_or_else(|| holder.to_string(), |row| format!("{} ({holder})", row.name));
+            let message = format!(
+                "`{name}` must be unique among {}, and {holder} has this value",
+                version.name
+            );
+            return Err(refusal::refuse(
+                conductor_domain::lifecycle::ErrorCode::Conflict,
+                message,
+            ));
         }
         values.push((name, hash));
     }
@@ -491,7 +617,9 @@ fn version_id(
 ) -> Option<conductor_domain::ids::TemplateVersionId> {
     let specified = plan.effects.iter().find_map(|effect| match effect {
         Effect::Create(new) if new.id == id => Some(new.version),
-        Effect::Specify { resource, version, .. } if *resource == id => Some(*version),
+        Effect::Specify {
+            resource, version, ..
+        } if *resource == id => Some(*version),
         _ => None,
     });
     specified.or_else(|| snapshot.resources.get(&id).map(|resource| resource.version))

@@ -14,6 +14,7 @@ use conductor_store::{
     changes::{ChangeRow, NewChange},
     operations::{NewOperation, OperationRow},
     principals::NewEvent,
+    resources::ResourceRow,
 };
 use serde_json::{Value, json};
 
@@ -35,7 +36,14 @@ fn document(fault: &Fault) -> Value {
 
 impl<'p, 't> Progress<'p, 't> {
     pub fn new(tx: &'p mut Tx<'t>, context: &'p Context, now: i64) -> Self {
-        Self { tx, context, now, ended: Vec::new(), counts: BTreeMap::new(), errors: BTreeMap::new() }
+        Self {
+            tx,
+            context,
+            now,
+            ended: Vec::new(),
+            counts: BTreeMap::new(),
+            errors: BTreeMap::new(),
+        }
     }
 
     fn count(&mut self, change: ChangeId, failed: bool) {
@@ -76,7 +84,14 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// An operation is done; what came after it may go on.
     pub fn succeeded(&mut self, row: &OperationRow, digest: Option<Vec<u8>>) -> Result<()> {
-        self.tx.end_operation(row.id, row.status, OperationStatus::Succeeded, digest, None, self.now)?;
+        self.tx.end_operation(
+            row.id,
+            row.status,
+            OperationStatus::Succeeded,
+            digest,
+            None,
+            self.now,
+        )?;
         self.count(row.change, false);
         let ready = self.tx.advance_successors(row.id)?;
         self.go_on(ready)
@@ -103,7 +118,8 @@ impl<'p, 't> Progress<'p, 't> {
     /// Nothing to run: the end is at once.
     pub fn finish_idle(&mut self, row: &OperationRow) -> Result<()> {
         if let (OperationKind::Destroy, Some(resource)) = (row.kind, row.resource) {
-            self.tx.destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
+            self.tx
+                .destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
             self.gone(resource)?;
         }
         self.succeeded(row, None)
@@ -119,7 +135,10 @@ impl<'p, 't> Progress<'p, 't> {
     pub fn gone(&mut self, resource: ResourceId) -> Result<()> {
         let waiting = self.tx.take_waits(resource, "gone", i64::MAX)?;
         self.advance(&waiting)?;
-        let fault = Fault::new(ErrorCode::NotFound, format!("{resource} was waited for, and was destroyed"));
+        let fault = Fault::new(
+            ErrorCode::NotFound,
+            format!("{resource} was waited for, and was destroyed"),
+        );
         self.fail_waiters(resource, &fault)
     }
 
@@ -137,9 +156,19 @@ impl<'p, 't> Progress<'p, 't> {
     }
 
     /// An operation failed for good: what depends on it does not start, and says why.
-    pub fn failed(&mut self, row: &OperationRow, to: OperationStatus, fault: Fault, digest: Option<Vec<u8>>) -> Result<()> {
-        let fault = Fault { operation: Some(row.id), ..fault };
-        self.tx.end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
+    pub fn failed(
+        &mut self,
+        row: &OperationRow,
+        to: OperationStatus,
+        fault: Fault,
+        digest: Option<Vec<u8>>,
+    ) -> Result<()> {
+        let fault = Fault {
+            operation: Some(row.id),
+            ..fault
+        };
+        self.tx
+            .end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
         self.count(row.change, true);
         self.errors.entry(row.change).or_insert_with(|| fault.clone());
         self.hold_back(row, &fault)
@@ -148,9 +177,15 @@ impl<'p, 't> Progress<'p, 't> {
     fn hold_back(&mut self, row: &OperationRow, fault: &Fault) -> Result<()> {
         let mut told = fault.clone();
         if let Some(resource) = row.resource {
-            let name = self.tx.resource(resource)?.map_or_else(|| resource.to_string(), |r| r.name);
+            let name = self
+                .tx
+                .resource(resource)?
+                .map_or_else(|| resource.to_string(), |r| r.name);
             if !told.message.starts_with("not started") {
-                told.message = format!("not started: {name} ({resource}) did not come about: {}", fault.message);
+                told.message = format!(
+                    "not started: {name} ({resource}) did not come about: {}",
+                    fault.message
+                );
             }
             self.fail_waiters(resource, &told)?;
         }
@@ -165,49 +200,93 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// An operation that has not started will not; its resource goes back to where it was.
     pub fn cancel(&mut self, row: &OperationRow, fault: &Fault, failed: bool) -> Result<()> {
-        self.tx.end_operation(row.id, row.status, OperationStatus::Cancelled, None, Some(&document(fault)), self.now)?;
+        self.tx.end_operation(
+            row.id,
+            row.status,
+            OperationStatus::Cancelled,
+            None,
+            Some(&document(fault)),
+            self.now,
+        )?;
         self.tx.drop_waits(row.id)?;
         self.count(row.change, failed);
         if failed {
             self.errors.entry(row.change).or_insert_with(|| fault.clone());
         }
         if let Some(resource) = row.resource {
-            self.restore(resource, &fault.message)?;
+            self.restore(resource, row.attempt > 0, &fault.message)?;
         }
         self.hold_back(row, fault)
     }
 
-    /// Where a resource stands when what was planned for it does not happen.
-    fn restore(&mut self, id: ResourceId, message: &str) -> Result<()> {
-        let Some(row) = self.tx.resource(id)? else { return Ok(()) };
-        let settled = if row.error.is_some() { Status::Error } else { Status::Done };
+    /// Where a resource stands when what was planned for it does not happen; what was begun once is not known.
+    fn restore(&mut self, id: ResourceId, begun: bool, message: &str) -> Result<()> {
+        let Some(row) = self.tx.resource(id)? else {
+            return Ok(());
+        };
+        let settled = if row.error.is_some() {
+            Status::Error
+        } else {
+            Status::Done
+        };
         let to = match (row.state, row.status) {
+            (state, Status::Queued) if begun => (state, Status::Unknown),
             (State::Provision, Status::Queued) if row.fence == 0 => (State::Provision, Status::Pending),
             (State::Provision, Status::Queued) => (State::Provision, Status::Error),
             (State::Provisioned, Status::Queued) => (State::Provisioned, settled),
-            (State::Destroy, Status::Queued) if row.replaced_by.is_some() => (State::Destroy, Status::Pending),
+            // Another one took its place in the meantime.
+            (State::Destroy, Status::Queued) if self.is_displaced(&row)? => (State::Destroy, Status::Pending),
             (State::Destroy, Status::Queued) if row.applied_spec.is_some() => (State::Provisioned, settled),
             (State::Destroy, Status::Queued) => (State::Provision, Status::Pending),
             _ => return Ok(()),
         };
-        self.tx.move_resource(id, (row.state, row.status), to, Some(message), self.now)
+        self.tx
+            .move_resource(id, (row.state, row.status), to, Some(message), self.now)
     }
 
-    /// Waiting for destruction, wanted again.
-    pub fn revive(&mut self, resource: ResourceId, operation: Option<OperationId>) -> Result<()> {
-        let Some(operation) = operation else { return Ok(()) };
-        let Some(row) = self.tx.lock_operation(operation)? else { return Ok(()) };
+    fn is_displaced(&mut self, row: &ResourceRow) -> Result<bool> {
+        let living = self.tx.resources_by_key(std::slice::from_ref(&row.key))?;
+        Ok(living
+            .get(&row.key)
+            .is_some_and(|other| other.id != row.id && other.state != State::Destroy))
+    }
+
+    /// Waiting for destruction, wanted again: the destruction is called off. What that means for the change it
+    /// belongs to is settled by [`Progress::called_off`], once the new use is on record.
+    pub fn revive(&mut self, resource: ResourceId, operation: OperationId) -> Result<OperationRow> {
+        let moved = || conductor_store::Error::Moved("a destruction that has begun".into());
+        let row = self.tx.lock_operation(operation)?.ok_or_else(moved)?;
         if !matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued) {
-            return Err(conductor_store::Error::Moved("a destruction that has begun".into()));
+            return Err(moved());
         }
         let fault = Fault::new(ErrorCode::Cancelled, "called off: it is wanted again");
-        self.tx.end_operation(row.id, row.status, OperationStatus::Cancelled, None, Some(&document(&fault)), self.now)?;
+        self.tx.end_operation(
+            row.id,
+            row.status,
+            OperationStatus::Cancelled,
+            None,
+            Some(&document(&fault)),
+            self.now,
+        )?;
         self.tx.drop_waits(row.id)?;
-        self.count(row.change, false);
-        self.tx.move_resource(resource, (State::Destroy, Status::Queued), (State::Provisioned, Status::Done), None, self.now)?;
-        // What came after the destruction has nothing to wait for.
-        let ready = self.tx.advance_successors(row.id)?;
-        self.go_on(ready)?;
+        // Begun once, it may be gone already: it is made again.
+        let to = if row.attempt > 0 {
+            (State::Destroy, Status::Unknown)
+        } else {
+            (State::Provisioned, Status::Done)
+        };
+        self.tx
+            .move_resource(resource, (State::Destroy, Status::Queued), to, None, self.now)?;
+        Ok(row)
+    }
+
+    /// Counts destructions that were called off; what came after them has nothing to wait for.
+    pub fn called_off(&mut self, rows: &[OperationRow]) -> Result<()> {
+        for row in rows {
+            self.count(row.change, false);
+            let ready = self.tx.advance_successors(row.id)?;
+            self.go_on(ready)?;
+        }
         self.settle()
     }
 
@@ -225,11 +304,16 @@ impl<'p, 't> Progress<'p, 't> {
     }
 
     pub fn end_change(&mut self, id: ChangeId) -> Result<()> {
-        let Some(change) = self.tx.change(id)? else { return Ok(()) };
+        let Some(change) = self.tx.change(id)? else {
+            return Ok(());
+        };
         if change.status.is_over() {
             return Ok(());
         }
-        let timed_out = change.error.as_ref().is_some_and(|error| error["code"] == "timed_out" && error["operation"].is_null());
+        let timed_out = change
+            .error
+            .as_ref()
+            .is_some_and(|error| error["code"] == "timed_out" && error["operation"].is_null());
         let status = match change.cancel_requested_at {
             Some(_) if timed_out => ChangeStatus::TimedOut,
             Some(_) => ChangeStatus::Cancelled,
@@ -238,13 +322,21 @@ impl<'p, 't> Progress<'p, 't> {
         };
         let error = match (status, &change.error) {
             (ChangeStatus::Succeeded, _) => None,
-            (ChangeStatus::Cancelled, None) => Some(document(&Fault::new(ErrorCode::Cancelled, "cancelled on request"))),
+            (ChangeStatus::Cancelled, None) => Some(document(&Fault::new(
+                ErrorCode::Cancelled,
+                "cancelled on request",
+            ))),
             (_, error) => error.clone(),
         };
         let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
-        self.tx.end_change(id, change.status, status, error.as_ref(), self.now)?;
+        self.tx
+            .end_change(id, change.status, status, error.as_ref(), self.now)?;
         self.ended.push(id);
-        let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };
+        let kind = if status == ChangeStatus::Succeeded {
+            "change.succeeded"
+        } else {
+            "change.ended"
+        };
         let told = json!({ "status": status, "kind": change.kind, "error": error });
         self.event(kind, &change.actor, Some(id), None, None, told)?;
         if status == ChangeStatus::Cancelled {
@@ -260,7 +352,9 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// Takes away what this change made and nobody else uses: all of it on rollback, else what was never begun.
     fn take_back(&mut self, change: &ChangeRow, made: BTreeSet<ResourceId>) -> Result<()> {
-        let (Some(application), Some(environment)) = (change.application, change.environment) else { return Ok(()) };
+        let (Some(application), Some(environment)) = (change.application, change.environment) else {
+            return Ok(());
+        };
         self.tx.drop_consumers(&made, application, environment)?;
         let mut unused = self.tx.unused_resources(Some(&made))?;
         // Dependents that go as well do not hold back what they depend on.
@@ -305,11 +399,53 @@ impl<'p, 't> Progress<'p, 't> {
             timeout_at: None,
             now: self.now,
         })?;
-        let operations: BTreeMap<ResourceId, OperationId> =
-            unused.iter().map(|resource| (*resource, OperationId(self.context.ids.next()))).collect();
+        self.destroy_all(id, None, 1, &unused)
+    }
+
+    /// Plans a collection again: what is still to be destroyed, or unused once more.
+    pub fn collect_again(&mut self, change: &ChangeRow, asked: &BTreeSet<ResourceId>) -> Result<()> {
+        let mut going = self.tx.unused_resources(Some(asked))?;
+        let open = self.tx.open_operations_on(asked)?;
+        let doomed = self.tx.resources_by_id(asked)?.into_iter();
+        going.extend(
+            doomed
+                .filter(|row| row.state == State::Destroy && !open.contains_key(&row.id))
+                .map(|row| row.id),
+        );
+        if going.is_empty() {
+            let plan = json!({ "items": [], "removals": [], "warnings": [] });
+            let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
+            self.tx.start_change(
+                change.id,
+                from,
+                to,
+                None,
+                change.plan_number + 1,
+                &plan,
+                0,
+                0,
+                self.now,
+            )?;
+            return self.end_change(change.id);
+        }
+        self.destroy_all(change.id, change.plan.as_ref(), change.plan_number + 1, &going)
+    }
+
+    /// Starts a pending change whose whole plan is to destroy these, dependents first.
+    fn destroy_all(
+        &mut self,
+        id: ChangeId,
+        before: Option<&Value>,
+        plan_number: i64,
+        unused: &BTreeSet<ResourceId>,
+    ) -> Result<()> {
+        let operations: BTreeMap<ResourceId, OperationId> = unused
+            .iter()
+            .map(|resource| (*resource, OperationId(self.context.ids.next())))
+            .collect();
         let edges: Vec<(OperationId, OperationId)> = self
             .tx
-            .dependents_of(&unused)?
+            .dependents_of(unused)?
             .iter()
             .filter_map(|row| Some((*operations.get(&row.on)?, *operations.get(&row.resource)?)))
             .collect::<BTreeSet<_>>()
@@ -317,17 +453,32 @@ impl<'p, 't> Progress<'p, 't> {
             .collect();
         let mut items = Vec::new();
         let mut idle = Vec::new();
-        for row in self.tx.resources_by_id(&unused)? {
+        for row in self.tx.resources_by_id(unused)? {
             let operation = operations[&row.id];
-            self.tx.move_resource(row.id, (row.state, row.status), (State::Destroy, Status::Queued), None, self.now)?;
-            let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
-            let queue = if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
+            self.tx.move_resource(
+                row.id,
+                (row.state, row.status),
+                (State::Destroy, Status::Queued),
+                None,
+                self.now,
+            )?;
+            let manager = self
+                .context
+                .templates
+                .get(self.tx, row.version, None)?
+                .manager
+                .clone();
+            let queue = if row.fence > 0 {
+                Some(self.context.templates.queue(self.tx, &manager)?)
+            } else {
+                None
+            };
             let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
             self.tx.insert_operation(&NewOperation {
                 id: operation,
                 organisation: self.context.organisation,
                 change: id,
-                plan_number: 1,
+                plan_number,
                 resource: Some(row.id),
                 kind: OperationKind::Destroy,
                 generation: row.generation,
@@ -347,9 +498,22 @@ impl<'p, 't> Progress<'p, 't> {
             }));
         }
         self.tx.insert_edges(&edges)?;
-        let plan = json!({ "items": [], "removals": items, "warnings": [] });
+        let plan = match before {
+            Some(before) => before.clone(),
+            None => json!({ "items": [], "removals": items, "warnings": [] }),
+        };
         let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
-        self.tx.start_change(id, from, to, None, 1, &plan, operations.len() as i64, 0, self.now)?;
+        self.tx.start_change(
+            id,
+            from,
+            to,
+            None,
+            plan_number,
+            &plan,
+            operations.len() as i64,
+            0,
+            self.now,
+        )?;
         for operation in idle {
             if let Some(row) = self.tx.operation(operation)? {
                 self.finish_idle(&row)?;

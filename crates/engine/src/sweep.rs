@@ -15,7 +15,11 @@ use conductor_store::{Result, Tx, operations::RunningRow};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::{Context, Engine, changes::stop_change, progress::Progress};
+use crate::{
+    Context, Engine,
+    changes::{lock_resources, stop_change},
+    progress::Progress,
+};
 
 /// Lost this often, an operation is given up: something about it kills workers.
 const LOST_AT_MOST: i64 = 10;
@@ -33,7 +37,9 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Looking for unused resources reads them all, so it is done now and then.
     fn collection_due(&mut self, now: Instant) -> bool {
-        let due = self.collected_at.is_none_or(|at| now.duration_since(at) > COLLECT_EVERY);
+        let due = self
+            .collected_at
+            .is_none_or(|at| now.duration_since(at) > COLLECT_EVERY);
         if due {
             self.collected_at = Some(now);
         }
@@ -81,26 +87,23 @@ impl Engine {
         self.reap().await?;
         self.promote_waiting().await?;
         self.stop_what_is_out_of_time().await?;
-        self.collect_unused().await
-    }
-
-    /// What two leavers left to each other: live, made for consumers, and nobody left.
-    async fn collect_unused(&self) -> Result<()> {
         let due = match self.reaper.lock() {
             Ok(mut reaper) => reaper.collection_due(Instant::now()),
             Err(_) => false,
         };
-        let found = if due { self.db.read(|tx| tx.unused_resources(None)).await? } else { BTreeSet::new() };
+        if due { self.collect_unused().await } else { Ok(()) }
+    }
+
+    /// What two leavers left to each other: live, made for consumers, and nobody left.
+    pub async fn collect_unused(&self) -> Result<()> {
+        let found = self.db.read(|tx| tx.unused_resources(None)).await?;
         if found.is_empty() {
             return Ok(());
         }
         let context = self.context.clone();
         self.db
             .write(move |tx| {
-                let mut domains: Vec<_> = tx.resources_by_id(&found)?.iter().map(|row| row.key.domain).collect();
-                domains.sort_unstable();
-                domains.dedup();
-                tx.lock_domains(&domains)?;
+                lock_resources(tx, &found)?;
                 // Locked: look again.
                 let unused = tx.unused_resources(Some(&found))?;
                 let mut progress = Progress::new(tx, &context, context.now());
@@ -120,10 +123,19 @@ impl Engine {
             let context = self.context.clone();
             let reaped = self
                 .db
-                .write(move |tx| requeue_lost(tx, &context, &row, "its worker was not heard of for longer than its lease"))
+                .write(move |tx| {
+                    requeue_lost(
+                        tx,
+                        &context,
+                        &row,
+                        "its worker was not heard of for longer than its lease",
+                    )
+                })
                 .await?;
             if reaped {
-                self.counters.reaped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.counters
+                    .reaped
+                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
         Ok(())
@@ -131,15 +143,27 @@ impl Engine {
 
     /// Embedded: what dead processes had claimed is free at once, what they answered for is ours.
     async fn take_over_from_the_dead(&self) -> Result<()> {
-        let (Some(owners), Some(me)) = (&self.owners, self.context.owner) else { return Ok(()) };
-        let (running, answered_for) =
-            self.db.read(|tx| Ok((tx.running_operations()?, tx.change_owners()?))).await?;
-        let processes: BTreeSet<Uuid> =
-            running.iter().filter_map(|row| row.worker.map(|worker| worker.0)).chain(answered_for).collect();
-        for dead in processes.into_iter().filter(|process| owners.is_dead(*process)) {
+        let (Some(owners), Some(me)) = (&self.owners, self.context.owner) else {
+            return Ok(());
+        };
+        let (running, answered_for) = self
+            .db
+            .read(|tx| Ok((tx.running_operations()?, tx.change_owners()?)))
+            .await?;
+        let workers = running.iter().filter_map(|row| row.worker.map(|worker| worker.0));
+        let mut gone: BTreeSet<Uuid> = workers.filter(|worker| owners.worker_is_dead(*worker)).collect();
+        gone.extend(
+            answered_for
+                .into_iter()
+                .filter(|owner| owners.owner_is_dead(*owner)),
+        );
+        for dead in gone {
             let context = self.context.clone();
-            let left: Vec<RunningRow> =
-                running.iter().filter(|row| row.worker.is_some_and(|worker| worker.0 == dead)).cloned().collect();
+            let left: Vec<RunningRow> = running
+                .iter()
+                .filter(|row| row.worker.is_some_and(|worker| worker.0 == dead))
+                .cloned()
+                .collect();
             self.db
                 .write(move |tx| {
                     for row in &left {
@@ -174,20 +198,31 @@ impl Engine {
 
     /// Open changes of processes that are dead: nobody works on them until a command that runs things comes by.
     pub async fn interrupted(&self) -> Result<Vec<ChangeId>> {
-        let Some(owners) = &self.owners else { return Ok(vec![]) };
+        let Some(owners) = &self.owners else {
+            return Ok(vec![]);
+        };
         let open = self.db.read(|tx| tx.owned_changes()).await?;
-        Ok(open.into_iter().filter(|(_, owner)| owners.is_dead(*owner)).map(|(id, _)| id).collect())
+        Ok(open
+            .into_iter()
+            .filter(|(_, owner)| owners.owner_is_dead(*owner))
+            .map(|(id, _)| id)
+            .collect())
     }
 }
 
 /// Back into the queue, unless somebody renewed, ended or reaped it in the meantime.
 fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str) -> Result<bool> {
     let now = context.now();
-    let Some(row) = tx.lock_operation(seen.id)? else { return Ok(false) };
+    let Some(row) = tx.lock_operation(seen.id)? else {
+        return Ok(false);
+    };
     if row.status != OperationStatus::InProgress || row.fence != seen.fence || row.renewals != seen.renewals {
         return Ok(false);
     }
-    let fault = Fault { operation: Some(row.id), ..Fault::new(ErrorCode::Transient, why) };
+    let fault = Fault {
+        operation: Some(row.id),
+        ..Fault::new(ErrorCode::Transient, why)
+    };
     let error = serde_json::to_value(&fault).unwrap_or_default();
     tx.insert_attempt(&row, "lost", Some(&error), now)?;
     let resource = match row.resource {
@@ -196,9 +231,20 @@ fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str
     };
     if row.cancel_requested_at.is_some() || row.attempt >= LOST_AT_MOST {
         if let Some(resource) = &resource {
-            tx.fail_resource(resource.id, (resource.state, resource.status), Status::Unknown, why, &error, now)?;
+            tx.fail_resource(
+                resource.id,
+                (resource.state, resource.status),
+                Status::Unknown,
+                why,
+                &error,
+                now,
+            )?;
         }
-        let to = if row.cancel_requested_at.is_some() { OperationStatus::Cancelled } else { OperationStatus::Failed };
+        let to = if row.cancel_requested_at.is_some() {
+            OperationStatus::Cancelled
+        } else {
+            OperationStatus::Failed
+        };
         let mut progress = Progress::new(tx, context, now);
         progress.failed(&row, to, fault, None)?;
         progress.settle()?;
@@ -206,7 +252,13 @@ fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str
     }
     tx.requeue_operation(&row, now, Some(&error))?;
     if let Some(resource) = &resource {
-        tx.move_resource(resource.id, (resource.state, resource.status), (resource.state, Status::Queued), Some(why), now)?;
+        tx.move_resource(
+            resource.id,
+            (resource.state, resource.status),
+            (resource.state, Status::Queued),
+            Some(why),
+            now,
+        )?;
     }
     Ok(true)
 }

@@ -43,7 +43,10 @@ impl Cache {
         if let Some((_, shelf)) = kept.filter(|(at, _)| *at == stamp) {
             return Ok(shelf);
         }
-        let shelf = Arc::new(Shelf { heads: tx.version_heads(context.organisation)?, rules: load_rules(tx, context)? });
+        let shelf = Arc::new(Shelf {
+            heads: tx.version_heads(context.organisation)?,
+            rules: load_rules(tx, context)?,
+        });
         if let Ok(mut kept) = self.shelf.lock() {
             *kept = Some((stamp, shelf.clone()));
         }
@@ -52,7 +55,12 @@ impl Cache {
 
     /// The queue of a manager's operations; queues are never renumbered.
     pub fn queue(&self, tx: &mut Tx<'_>, manager: &str) -> Result<i64> {
-        if let Some(queue) = self.queues.lock().ok().and_then(|queues| queues.get(manager).copied()) {
+        if let Some(queue) = self
+            .queues
+            .lock()
+            .ok()
+            .and_then(|queues| queues.get(manager).copied())
+        {
             return Ok(queue);
         }
         match tx.known_queue(&needs(manager))? {
@@ -67,14 +75,28 @@ impl Cache {
         }
     }
 
-    pub fn get(&self, tx: &mut Tx<'_>, id: TemplateVersionId, state: Option<&str>) -> Result<Arc<TemplateVersion>> {
+    pub fn get(
+        &self,
+        tx: &mut Tx<'_>,
+        id: TemplateVersionId,
+        state: Option<&str>,
+    ) -> Result<Arc<TemplateVersion>> {
         let state = state.map(parse_state).transpose()?;
-        let known = self.versions.lock().ok().and_then(|versions| versions.get(&id).cloned());
+        let known = self
+            .versions
+            .lock()
+            .ok()
+            .and_then(|versions| versions.get(&id).cloned());
         let version = match known {
             Some(version) if state.is_none_or(|state| state == version.state) => return Ok(version),
-            Some(version) => TemplateVersion { state: state.unwrap_or(version.state), ..(*version).clone() },
+            Some(version) => TemplateVersion {
+                state: state.unwrap_or(version.state),
+                ..(*version).clone()
+            },
             None => {
-                let row = tx.version(id)?.ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
+                let row = tx
+                    .version(id)?
+                    .ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
                 read(&row)?
             }
         };
@@ -87,13 +109,16 @@ impl Cache {
 }
 
 fn parse_state(text: &str) -> Result<VersionState> {
-    serde_json::from_value(Value::String(text.to_owned())).map_err(|_| Error::Corrupt("a version's state".into()))
+    serde_json::from_value(Value::String(text.to_owned()))
+        .map_err(|_| Error::Corrupt("a version's state".into()))
 }
 
 fn read(row: &VersionRow) -> Result<TemplateVersion> {
     let corrupt = |what: &str| Error::Corrupt(format!("template {}: {what}", row.name));
     let schema = match row.document.get("parameters") {
-        Some(json) if json.is_object() => Schema::compile(json.clone()).map_err(|_| corrupt("its parameters"))?,
+        Some(json) if json.is_object() => {
+            Schema::compile(json.clone()).map_err(|_| corrupt("its parameters"))?
+        }
         _ => Schema::open(),
     };
     let outputs = row.document.get("outputs").filter(|outputs| outputs.is_object());
@@ -107,9 +132,17 @@ fn read(row: &VersionRow) -> Result<TemplateVersion> {
         version: row.version.parse().map_err(|_| corrupt("its version"))?,
         state: parse_state(&row.state)?,
         manager: row.manager.clone(),
-        config: row.document.get("config").and_then(Value::as_object).cloned().unwrap_or_else(Map::new),
+        config: row
+            .document
+            .get("config")
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_else(Map::new),
         schema: Arc::new(schema),
-        outputs: outputs.map(|outputs| serde_json::from_value::<BTreeMap<String, bool>>(outputs.clone())).transpose().map_err(|_| corrupt("its outputs"))?,
+        outputs: outputs
+            .map(|outputs| serde_json::from_value::<BTreeMap<String, bool>>(outputs.clone()))
+            .transpose()
+            .map_err(|_| corrupt("its outputs"))?,
         can_observe: flag("canObserve"),
         can_plan: flag("canPlan"),
         create_first: row.document.get("replace").and_then(Value::as_str) == Some("create-first"),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use conductor_api::types::{
-    Application, Consumer, Deployment, Environment, Event, Operation, Organisation, OutputsByRequirement, Page, PlanItem,
-    Resource, Rule, Template, Time, WorkerInfo,
+    Application, Consumer, Deployment, Environment, Event, Operation, Organisation, OutputsByRequirement,
+    Page, PlanItem, Resource, Rule, Template, Time, WorkerInfo,
 };
 use conductor_domain::{
     ids::{ChangeId, EventId, OperationId, ResourceId},
@@ -56,7 +56,12 @@ impl Query {
 
     fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>> {
         let parsed = self.cursor.as_deref().map(str::parse).transpose();
-        parsed.map_err(|_| refuse(conductor_domain::lifecycle::ErrorCode::Invalid, "the cursor does not parse"))
+        parsed.map_err(|_| {
+            refuse(
+                conductor_domain::lifecycle::ErrorCode::Invalid,
+                "the cursor does not parse",
+            )
+        })
     }
 }
 
@@ -72,7 +77,11 @@ pub struct LogQuery {
 fn paged<T, K: ToString>(mut items: Vec<T>, limit: i64, key: impl Fn(&T) -> K) -> Page<T> {
     let more = items.len() as i64 > limit;
     items.truncate(limit as usize);
-    let next_cursor = if more { items.last().map(|item| key(item).to_string()) } else { None };
+    let next_cursor = if more {
+        items.last().map(|item| key(item).to_string())
+    } else {
+        None
+    };
     Page { items, next_cursor }
 }
 
@@ -88,14 +97,19 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
     for row in &rows {
         let read = |name: &str| -> Vec<conductor_domain::plan::Item> {
             let items = row.plan.as_ref().and_then(|plan| plan.get(name)).cloned();
-            items.and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default()
+            items
+                .and_then(|items| serde_json::from_value(items).ok())
+                .unwrap_or_default()
         };
         let (items, removals) = (read("items"), read("removals"));
         ids.extend(items.iter().chain(&removals).map(|item| item.resource));
         plans.push((items, removals));
     }
-    let phases: BTreeMap<ResourceId, Phase> =
-        tx.resource_phases(&ids)?.into_iter().map(|(id, state, status)| (id, Phase::of(state, status))).collect();
+    let phases: BTreeMap<ResourceId, Phase> = tx
+        .resource_phases(&ids)?
+        .into_iter()
+        .map(|(id, state, status)| (id, Phase::of(state, status)))
+        .collect();
     let view = |items: Vec<conductor_domain::plan::Item>| {
         items
             .into_iter()
@@ -113,7 +127,8 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
     for (row, (items, removals)) in rows.into_iter().zip(plans) {
         let waiting_for = match (row.status, row.application, row.environment) {
             (ChangeStatus::Pending, Some(application), Some(environment)) => {
-                let running = tx.change_in_slot(application, environment, conductor_store::changes::Slot::Running)?;
+                let running =
+                    tx.change_in_slot(application, environment, conductor_store::changes::Slot::Running)?;
                 running.map(|running| format!("{} of the same application to end", running.id))
             }
             _ => None,
@@ -127,7 +142,9 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
             environment: row.environment_name,
             resources: view(items),
             removals: view(removals),
-            warnings: warnings.and_then(|warnings| serde_json::from_value(warnings).ok()).unwrap_or_default(),
+            warnings: warnings
+                .and_then(|warnings| serde_json::from_value(warnings).ok())
+                .unwrap_or_default(),
             error: row.error.and_then(|error| serde_json::from_value(error).ok()),
             waiting_for,
             commit: row.commit,
@@ -152,7 +169,9 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
             let mut reasons = Vec::new();
             for before in tx.open_predecessors_of(row.id)? {
                 let name = match before.resource {
-                    Some(id) => tx.resource(id)?.map_or_else(|| id.to_string(), |r| format!("{} ({id})", r.name)),
+                    Some(id) => tx
+                        .resource(id)?
+                        .map_or_else(|| id.to_string(), |r| format!("{} ({id})", r.name)),
                     None => before.id.to_string(),
                 };
                 reasons.push(format!("{} of {name}", before.kind));
@@ -163,10 +182,12 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
             }
             Some(reasons.join(", "))
         }
-        OperationStatus::Queued => Some(match row.queue.and_then(|queue| tx.queues().ok()?.remove(&queue)) {
-            Some(needs) => format!("a worker that serves {needs}"),
-            None => "a worker".into(),
-        }),
+        OperationStatus::Queued => Some(
+            match row.queue.and_then(|queue| tx.queues().ok()?.remove(&queue)) {
+                Some(needs) => format!("a worker that serves {needs}"),
+                None => "a worker".into(),
+            },
+        ),
         _ => None,
     };
     Ok(Operation {
@@ -200,8 +221,17 @@ fn consumer_view(row: &ConsumerRow) -> Consumer {
 /// What sealed values look like to those who may not see them.
 fn masked(entries: Option<&Value>) -> Map<String, Value> {
     let entries = entries.and_then(Value::as_object).cloned().unwrap_or_default();
-    let hide = |value: Value| if conductor_store::is_sealed(&value) { Value::Null } else { value };
-    entries.into_iter().map(|(name, value)| (name, hide(value))).collect()
+    let hide = |value: Value| {
+        if conductor_store::is_sealed(&value) {
+            Value::Null
+        } else {
+            value
+        }
+    };
+    entries
+        .into_iter()
+        .map(|(name, value)| (name, hide(value)))
+        .collect()
 }
 
 /// Symbols as people wrote them: `${res_….output}`.
@@ -212,14 +242,27 @@ fn readable(value: Value) -> Value {
                 let text = parts.iter().map(|part| match part {
                     Value::String(text) => text.clone(),
                     reference => {
-                        let path: Vec<&str> =
-                            reference["path"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-                        format!("${{{}.{}}}", reference["resource"].as_str().unwrap_or_default(), path.join("."))
+                        let path: Vec<&str> = reference["path"]
+                            .as_array()
+                            .into_iter()
+                            .flatten()
+                            .filter_map(Value::as_str)
+                            .collect();
+                        format!(
+                            "${{{}.{}}}",
+                            reference["resource"].as_str().unwrap_or_default(),
+                            path.join(".")
+                        )
                     }
                 });
                 Value::String(text.collect())
             }
-            _ => Value::Object(entries.into_iter().map(|(name, value)| (name, readable(value))).collect()),
+            _ => Value::Object(
+                entries
+                    .into_iter()
+                    .map(|(name, value)| (name, readable(value)))
+                    .collect(),
+            ),
         },
         Value::Array(items) => Value::Array(items.into_iter().map(readable).collect()),
         other => other,
@@ -230,26 +273,31 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     let ids: BTreeSet<ResourceId> = rows.iter().map(|row| row.id).collect();
     let mut consumers: BTreeMap<ResourceId, Vec<Consumer>> = BTreeMap::new();
     for row in tx.consumers_of(&ids, 1000)? {
-        consumers.entry(row.resource).or_default().push(consumer_view(&row));
+        consumers
+            .entry(row.resource)
+            .or_default()
+            .push(consumer_view(&row));
     }
     let mut depends_on: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
     for row in tx.dependencies_of(&ids)? {
         depends_on.entry(row.resource).or_default().insert(row.on);
     }
-    let all: Vec<_> = tx.dependents_of(&ids)?;
-    let dependent_ids: BTreeSet<ResourceId> = all.iter().map(|row| row.resource).collect();
-    let workloads: BTreeSet<ResourceId> =
-        tx.resources_by_id(&dependent_ids)?.into_iter().filter(|row| row.workload).map(|row| row.id).collect();
     let mut dependents: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
-    for row in all.into_iter().filter(|row| !workloads.contains(&row.resource)) {
+    for row in tx.dependents_of(&ids)?.into_iter().filter(|row| !row.workload) {
         dependents.entry(row.on).or_default().insert(row.resource);
     }
-    let environments: BTreeMap<_, String> =
-        tx.environments(context.organisation)?.into_iter().map(|row| (row.id, row.name)).collect();
+    let environments: BTreeMap<_, String> = tx
+        .environments(context.organisation)?
+        .into_iter()
+        .map(|row| (row.id, row.name))
+        .collect();
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
-        let parameters = masked(Some(&row.spec)).into_iter().map(|(name, value)| (name, readable(value))).collect();
+        let parameters = masked(Some(&row.spec))
+            .into_iter()
+            .map(|(name, value)| (name, readable(value)))
+            .collect();
         views.push(Resource {
             id: row.id,
             name: row.name,
@@ -268,8 +316,16 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             parameters,
             outputs: masked(row.outputs.as_ref()),
             consumers: consumers.remove(&row.id).unwrap_or_default(),
-            depends_on: depends_on.remove(&row.id).unwrap_or_default().into_iter().collect(),
-            dependents: dependents.remove(&row.id).unwrap_or_default().into_iter().collect(),
+            depends_on: depends_on
+                .remove(&row.id)
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
+            dependents: dependents
+                .remove(&row.id)
+                .unwrap_or_default()
+                .into_iter()
+                .collect(),
             protected: row.protected,
             generation: row.generation,
             observed_generation: row.observed_generation,
@@ -290,7 +346,10 @@ fn of_phase(phase: Phase) -> (Option<State>, Vec<Status>) {
         .flat_map(|state| Status::ALL.iter().map(move |status| (*state, *status)))
         .filter(|(state, status)| Phase::of(*state, *status) == phase)
         .collect();
-    let state = fitting.first().map(|(state, _)| *state).filter(|first| fitting.iter().all(|(s, _)| s == first));
+    let state = fitting
+        .first()
+        .map(|(state, _)| *state)
+        .filter(|first| fitting.iter().all(|(s, _)| s == first));
     let statuses: BTreeSet<Status> = fitting.iter().map(|(_, status)| *status).collect();
     (state, statuses.into_iter().collect())
 }
@@ -302,7 +361,12 @@ impl Engine {
     }
 
     /// As [`Engine::deployment`], once it moved on from `seen`, is over, or `wait` has passed.
-    pub async fn await_deployment(&self, id: ChangeId, seen: Option<&str>, wait: Duration) -> Result<Deployment> {
+    pub async fn await_deployment(
+        &self,
+        id: ChangeId,
+        seen: Option<&str>,
+        wait: Duration,
+    ) -> Result<Deployment> {
         let until = Instant::now() + wait;
         let mut watch = self.db.watch();
         loop {
@@ -323,7 +387,13 @@ impl Engine {
             .read(move |tx| {
                 let limit = query.limit();
                 let filter = ChangeFilter {
-                    kinds: vec![ChangeKind::Deploy, ChangeKind::Destroy, ChangeKind::Teardown, ChangeKind::Rollback, ChangeKind::Collect],
+                    kinds: vec![
+                        ChangeKind::Deploy,
+                        ChangeKind::Destroy,
+                        ChangeKind::Teardown,
+                        ChangeKind::Rollback,
+                        ChangeKind::Collect,
+                    ],
                     environment: environment_id(tx, &context, &query)?,
                     application: application_id(tx, &context, &query)?,
                     status: parse_word(&query)?,
@@ -332,7 +402,10 @@ impl Engine {
                 };
                 let rows = tx.changes(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                Ok(Page { items: deployments(tx, page.items)?, next_cursor: page.next_cursor })
+                Ok(Page {
+                    items: deployments(tx, page.items)?,
+                    next_cursor: page.next_cursor,
+                })
             })
             .await
     }
@@ -346,8 +419,13 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let row = tx.operation(id)?.filter(|row| row.organisation == context.organisation);
-                operation_view(tx, row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?)
+                let row = tx
+                    .operation(id)?
+                    .filter(|row| row.organisation == context.organisation);
+                operation_view(
+                    tx,
+                    row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?,
+                )
             })
             .await
     }
@@ -366,8 +444,15 @@ impl Engine {
                 };
                 let rows = tx.operations(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                let items = page.items.into_iter().map(|row| operation_view(tx, row)).collect::<Result<_>>()?;
-                Ok(Page { items, next_cursor: page.next_cursor })
+                let items = page
+                    .items
+                    .into_iter()
+                    .map(|row| operation_view(tx, row))
+                    .collect::<Result<_>>()?;
+                Ok(Page {
+                    items,
+                    next_cursor: page.next_cursor,
+                })
             })
             .await
     }
@@ -376,7 +461,9 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let row = tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
+                let row = tx
+                    .resource(id)?
+                    .filter(|row| row.organisation == context.organisation && !row.workload);
                 let row = row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))?;
                 Ok(resource_views(tx, &context, vec![row])?.remove(0))
             })
@@ -406,13 +493,21 @@ impl Engine {
                 };
                 let rows = tx.resources(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                Ok(Page { items: resource_views(tx, &context, page.items)?, next_cursor: page.next_cursor })
+                Ok(Page {
+                    items: resource_views(tx, &context, page.items)?,
+                    next_cursor: page.next_cursor,
+                })
             })
             .await
     }
 
     /// What an application got, by requirement; sensitive values only when revealed.
-    pub async fn outputs(&self, application: &str, environment: &str, reveal: bool) -> Result<OutputsByRequirement> {
+    pub async fn outputs(
+        &self,
+        application: &str,
+        environment: &str,
+        reveal: bool,
+    ) -> Result<OutputsByRequirement> {
         let context = self.context.clone();
         let query = Query {
             application: Some(application.to_owned()),
@@ -428,8 +523,14 @@ impl Engine {
                 };
                 let mut outputs = OutputsByRequirement::new();
                 for link in tx.uses_of(application, environment)? {
-                    let Some(row) = tx.resource(link.resource)? else { continue };
-                    let values = if reveal { open_outputs(tx, &row)?.0 } else { masked(row.outputs.as_ref()) };
+                    let Some(row) = tx.resource(link.resource)? else {
+                        continue;
+                    };
+                    let values = if reveal {
+                        open_outputs(tx, &row)?.0
+                    } else {
+                        masked(row.outputs.as_ref())
+                    };
                     outputs.insert(link.requirement, values);
                 }
                 Ok(outputs)
@@ -441,7 +542,11 @@ impl Engine {
         let rows = self.db.read(|tx| tx.organisations()).await?;
         Ok(rows
             .into_iter()
-            .map(|row| Organisation { id: row.id.to_string(), name: row.name, created_at: Time(row.created_at) })
+            .map(|row| Organisation {
+                id: row.id.to_string(),
+                name: row.name,
+                created_at: Time(row.created_at),
+            })
             .collect())
     }
 
@@ -467,7 +572,11 @@ impl Engine {
             .into_iter()
             .map(|row| Application {
                 id: row.id,
-                repository: row.document.get("repository").and_then(Value::as_str).map(str::to_owned),
+                repository: row
+                    .document
+                    .get("repository")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
                 name: row.name,
                 document: row.document,
                 created_at: Time(row.created_at),
@@ -503,8 +612,10 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let weights: BTreeMap<String, u32> =
-                    load_rules(tx, &context)?.into_iter().map(|rule| (rule.name, rule.criteria.weight())).collect();
+                let weights: BTreeMap<String, u32> = load_rules(tx, &context)?
+                    .into_iter()
+                    .map(|rule| (rule.name, rule.criteria.weight()))
+                    .collect();
                 let rows = tx.rules(context.organisation)?;
                 Ok(rows
                     .into_iter()
@@ -530,7 +641,11 @@ impl Engine {
                 id,
                 name,
                 managers: serde_json::from_value(document["managers"].clone()).unwrap_or_default(),
-                state: if now - seen > WORKER_QUIET { "quiet".into() } else { "alive".into() },
+                state: if now - seen > WORKER_QUIET {
+                    "quiet".into()
+                } else {
+                    "alive".into()
+                },
                 seen_at: Time(seen),
             })
             .collect())
@@ -539,10 +654,10 @@ impl Engine {
     pub async fn events(&self, query: Query) -> Result<Page<Event>> {
         let organisation = self.context.organisation;
         let limit = query.limit();
-        let after: Option<EventId> = query.cursor()?;
+        let before: Option<EventId> = query.cursor()?;
         let rows = self
             .db
-            .read(move |tx| tx.events(organisation, query.deployment, query.resource, after, limit + 1))
+            .read(move |tx| tx.events(organisation, query.deployment, query.resource, before, limit + 1))
             .await?;
         let page = paged(rows, limit, |row| row.id);
         let items = page.items.into_iter().map(|row| Event {
@@ -555,11 +670,16 @@ impl Engine {
             data: row.document,
             at: Time(row.created_at),
         });
-        Ok(Page { items: items.collect(), next_cursor: page.next_cursor })
+        Ok(Page {
+            items: items.collect(),
+            next_cursor: page.next_cursor,
+        })
     }
 }
 
-fn parse_word<T: std::str::FromStr<Err = conductor_domain::lifecycle::UnknownWord>>(query: &Query) -> Result<Option<T>> {
+fn parse_word<T: std::str::FromStr<Err = conductor_domain::lifecycle::UnknownWord>>(
+    query: &Query,
+) -> Result<Option<T>> {
     let parsed = query.status.as_deref().map(str::parse::<T>).transpose();
     parsed.map_err(|error| refuse(conductor_domain::lifecycle::ErrorCode::Invalid, error.to_string()))
 }
@@ -569,11 +689,17 @@ fn environment_id(
     context: &Context,
     query: &Query,
 ) -> Result<Option<conductor_domain::ids::EnvironmentId>> {
-    let Some(name) = &query.environment else { return Ok(None) };
+    let Some(name) = &query.environment else {
+        return Ok(None);
+    };
     if let Some(row) = tx.environment_by_name(context.organisation, name)? {
         return Ok(Some(row.id));
     }
-    let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
+    let known: Vec<String> = tx
+        .environments(context.organisation)?
+        .into_iter()
+        .map(|row| row.name)
+        .collect();
     Err(not_found("environment", name, &known))
 }
 
@@ -582,10 +708,16 @@ fn application_id(
     context: &Context,
     query: &Query,
 ) -> Result<Option<conductor_domain::ids::ApplicationId>> {
-    let Some(name) = &query.application else { return Ok(None) };
+    let Some(name) = &query.application else {
+        return Ok(None);
+    };
     if let Some(row) = tx.application_by_name(context.organisation, name)? {
         return Ok(Some(row.id));
     }
-    let known: Vec<String> = tx.applications(context.organisation)?.into_iter().map(|row| row.name).collect();
+    let known: Vec<String> = tx
+        .applications(context.organisation)?
+        .into_iter()
+        .map(|row| row.name)
+        .collect();
     Err(not_found("application", name, &known))
 }

@@ -1,6 +1,6 @@
 //! Organisations, environments, applications, templates, rules, packed files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::ids::{
     ApplicationId, DomainId, EnvironmentId, OrganisationId, RuleId, TemplateId, TemplateVersionId,
@@ -76,18 +76,31 @@ pub struct VersionHead {
 
 impl Tx<'_> {
     pub fn organisations(&mut self) -> Result<Vec<OrganisationRow>> {
-        let rows = self.query("SELECT id, name, domain_id, data_key, created_at FROM organisations ORDER BY name", &[])?;
+        let rows = self.query(
+            "SELECT id, name, domain_id, data_key, created_at FROM organisations ORDER BY name",
+            &[],
+        )?;
         let sealer = self.sealer();
         rows.iter()
             .map(|row| {
                 let id = row.id(0)?;
                 sealer.load_data_key(id, row.bytes(3)?)?;
-                Ok(OrganisationRow { id, name: row.text(1)?.to_owned(), domain: row.id(2)?, created_at: row.int(4)? })
+                Ok(OrganisationRow {
+                    id,
+                    name: row.text(1)?.to_owned(),
+                    domain: row.id(2)?,
+                    created_at: row.int(4)?,
+                })
             })
             .collect()
     }
 
-    pub fn insert_domain(&mut self, id: DomainId, kind: &str, organisation: Option<OrganisationId>) -> Result<()> {
+    pub fn insert_domain(
+        &mut self,
+        id: DomainId,
+        kind: &str,
+        organisation: Option<OrganisationId>,
+    ) -> Result<()> {
         self.execute(
             "INSERT INTO domains (id, kind, organisation_id) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING",
             params![id, kind, organisation],
@@ -95,7 +108,13 @@ impl Tx<'_> {
         Ok(())
     }
 
-    pub fn insert_organisation(&mut self, id: OrganisationId, name: &str, domain: DomainId, now: i64) -> Result<()> {
+    pub fn insert_organisation(
+        &mut self,
+        id: OrganisationId,
+        name: &str,
+        domain: DomainId,
+        now: i64,
+    ) -> Result<()> {
         let key = self.sealer().new_data_key(id)?;
         self.sealer().load_data_key(id, &key)?;
         self.insert_domain(domain, "organisation", Some(id))?;
@@ -113,6 +132,7 @@ impl Tx<'_> {
             return Ok(());
         }
         let mut ordered: Vec<(usize, DomainId)> = Vec::new();
+        let domains: BTreeSet<DomainId> = domains.iter().copied().collect();
         for domain in domains {
             let row = self.query_one("SELECT kind FROM domains WHERE id = $1", params![domain])?;
             let rank = match row.as_ref().map(|row| row.text(0)).transpose()? {
@@ -120,10 +140,9 @@ impl Tx<'_> {
                 Some("organisation") => 1,
                 _ => 2,
             };
-            ordered.push((rank, *domain));
+            ordered.push((rank, domain));
         }
         ordered.sort_unstable();
-        ordered.dedup();
         for (_, domain) in ordered {
             self.query("SELECT id FROM domains WHERE id = $1 FOR UPDATE", params![domain])?;
         }
@@ -147,7 +166,11 @@ impl Tx<'_> {
         rows.iter().map(environment_row).collect()
     }
 
-    pub fn environment_by_name(&mut self, organisation: OrganisationId, name: &str) -> Result<Option<EnvironmentRow>> {
+    pub fn environment_by_name(
+        &mut self,
+        organisation: OrganisationId,
+        name: &str,
+    ) -> Result<Option<EnvironmentRow>> {
         let row = self.query_one(
             "SELECT id, name, kind, domain_id, document, created_at, updated_at FROM environments
              WHERE organisation_id = $1 AND name = $2",
@@ -194,7 +217,11 @@ impl Tx<'_> {
         rows.iter().map(application_row).collect()
     }
 
-    pub fn application_by_name(&mut self, organisation: OrganisationId, name: &str) -> Result<Option<ApplicationRow>> {
+    pub fn application_by_name(
+        &mut self,
+        organisation: OrganisationId,
+        name: &str,
+    ) -> Result<Option<ApplicationRow>> {
         let row = self.query_one(
             "SELECT id, name, document, created_at FROM applications WHERE organisation_id = $1 AND name = $2",
             params![organisation, name],
@@ -222,12 +249,18 @@ impl Tx<'_> {
 
     /// Counts every change to templates and rules, so that what was read of them can be kept.
     pub fn catalogue_stamp(&mut self, organisation: OrganisationId) -> Result<i64> {
-        let row = self.query_one("SELECT catalogue FROM organisations WHERE id = $1", params![organisation])?;
+        let row = self.query_one(
+            "SELECT catalogue FROM organisations WHERE id = $1",
+            params![organisation],
+        )?;
         row.map_or(Ok(0), |row| row.int(0))
     }
 
     fn stamp_catalogue(&mut self, organisation: OrganisationId) -> Result<()> {
-        self.put("UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1", params![organisation])
+        self.put(
+            "UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1",
+            params![organisation],
+        )
     }
 
     pub fn version_heads(&mut self, organisation: OrganisationId) -> Result<Vec<VersionHead>> {
@@ -249,7 +282,10 @@ impl Tx<'_> {
     }
 
     pub fn versions(&mut self, organisation: OrganisationId) -> Result<Vec<VersionRow>> {
-        let rows = self.query(&format!("{VERSION} WHERE v.organisation_id = $1 ORDER BY t.name, v.created_at"), params![organisation])?;
+        let rows = self.query(
+            &format!("{VERSION} WHERE v.organisation_id = $1 ORDER BY t.name, v.created_at"),
+            params![organisation],
+        )?;
         rows.iter().map(version_row).collect()
     }
 
@@ -259,7 +295,10 @@ impl Tx<'_> {
     }
 
     pub fn versions_by_name(&mut self, organisation: OrganisationId, name: &str) -> Result<Vec<VersionRow>> {
-        let rows = self.query(&format!("{VERSION} WHERE v.organisation_id = $1 AND t.name = $2"), params![organisation, name])?;
+        let rows = self.query(
+            &format!("{VERSION} WHERE v.organisation_id = $1 AND t.name = $2"),
+            params![organisation, name],
+        )?;
         rows.iter().map(version_row).collect()
     }
 
@@ -288,7 +327,8 @@ impl Tx<'_> {
             "SELECT id, kind, class FROM templates WHERE organisation_id = $1 AND name = $2",
             params![organisation, name],
         )?;
-        row.map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned()))).transpose()
+        row.map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned())))
+            .transpose()
     }
 
     pub fn insert_version(&mut self, organisation: OrganisationId, row: &VersionRow) -> Result<()> {
@@ -320,7 +360,10 @@ impl Tx<'_> {
         state: &str,
     ) -> Result<()> {
         self.stamp_catalogue(organisation)?;
-        self.put_one("UPDATE template_versions SET state = $2 WHERE id = $1", params![id, state])
+        self.put_one(
+            "UPDATE template_versions SET state = $2 WHERE id = $1",
+            params![id, state],
+        )
     }
 
     pub fn rules(&mut self, organisation: OrganisationId) -> Result<Vec<RuleRow>> {
@@ -359,12 +402,21 @@ impl Tx<'_> {
     }
 
     pub fn delete_rule(&mut self, organisation: OrganisationId, name: &str) -> Result<bool> {
-        let gone = self.execute("DELETE FROM rules WHERE organisation_id = $1 AND name = $2", params![organisation, name])?;
+        let gone = self.execute(
+            "DELETE FROM rules WHERE organisation_id = $1 AND name = $2",
+            params![organisation, name],
+        )?;
         self.stamp_catalogue(organisation)?;
         Ok(gone == 1)
     }
 
-    pub fn keep_blob(&mut self, organisation: OrganisationId, digest: &str, body: &[u8], now: i64) -> Result<()> {
+    pub fn keep_blob(
+        &mut self,
+        organisation: OrganisationId,
+        digest: &str,
+        body: &[u8],
+        now: i64,
+    ) -> Result<()> {
         self.execute(
             "INSERT INTO blobs (organisation_id, digest, body, created_at) VALUES ($1, $2, $3, $4)
              ON CONFLICT (organisation_id, digest) DO NOTHING",
@@ -392,16 +444,20 @@ impl Tx<'_> {
             "INSERT INTO queues (id, manager, needs) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues",
             params![manager, needs],
         )?;
-        self.known_queue(needs)?.ok_or_else(|| crate::Error::Busy("queue".into()))
+        self.known_queue(needs)?
+            .ok_or_else(|| crate::Error::Busy("queue".into()))
     }
 
     pub fn queues(&mut self) -> Result<BTreeMap<i64, String>> {
         let rows = self.query("SELECT id, needs FROM queues", &[])?;
-        rows.iter().map(|row| Ok((row.int(0)?, row.text(1)?.to_owned()))).collect()
+        rows.iter()
+            .map(|row| Ok((row.int(0)?, row.text(1)?.to_owned())))
+            .collect()
     }
 }
 
-const VERSION: &str = "SELECT v.id, v.template_id, t.name, t.kind, t.class, v.version, v.state, v.manager, v.document,
+const VERSION: &str =
+    "SELECT v.id, v.template_id, t.name, t.kind, t.class, v.version, v.state, v.manager, v.document,
     v.content, v.digest, v.built_in, v.created_at
     FROM template_versions v JOIN templates t ON t.id = v.template_id";
 

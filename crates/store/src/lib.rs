@@ -52,7 +52,11 @@ pub enum Error {
     Corrupt(String),
     /// A use case's own no; carried through as it is.
     #[error("{message}")]
-    Refused { code: conductor_domain::lifecycle::ErrorCode, message: String, detail: Box<serde_json::Value> },
+    Refused {
+        code: conductor_domain::lifecycle::ErrorCode,
+        message: String,
+        detail: Box<serde_json::Value>,
+    },
 }
 
 impl Error {
@@ -67,9 +71,15 @@ impl From<rusqlite::Error> for Error {
             rusqlite::Error::SqliteFailure(code, message) => {
                 let message = message.clone().unwrap_or_else(|| code.to_string());
                 match code.code {
-                    rusqlite::ErrorCode::ConstraintViolation if message.starts_with("UNIQUE") => Self::Taken(message),
-                    rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => Self::Busy(message),
-                    rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::NotADatabase => Self::Unreachable(message),
+                    rusqlite::ErrorCode::ConstraintViolation if message.starts_with("UNIQUE") => {
+                        Self::Taken(message)
+                    }
+                    rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => {
+                        Self::Busy(message)
+                    }
+                    rusqlite::ErrorCode::CannotOpen | rusqlite::ErrorCode::NotADatabase => {
+                        Self::Unreachable(message)
+                    }
                     _ => Self::Database(message),
                 }
             }

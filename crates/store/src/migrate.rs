@@ -1,6 +1,8 @@
 //! Migrations, built in: one text for both databases, run once each, in order.
 
-use conductor_domain::lifecycle::{CHANGE_MOVES, ChangeStatus, OPERATION_MOVES, OperationStatus, STATE_MOVES, State};
+use conductor_domain::lifecycle::{
+    CHANGE_MOVES, ChangeStatus, OPERATION_MOVES, OperationStatus, STATE_MOVES, State,
+};
 
 use crate::{Error, Result, params, tx::Tx};
 
@@ -45,7 +47,9 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
             let statement = if tx.is_postgres() {
                 statement.replace("/*rowid*/", "")
             } else {
-                statement.replace("BYTEA", "BLOB").replace("/*rowid*/", "WITHOUT ROWID")
+                statement
+                    .replace("BYTEA", "BLOB")
+                    .replace("/*rowid*/", "WITHOUT ROWID")
             };
             tx.execute(&statement, &[])?;
         }
@@ -64,8 +68,15 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
 }
 
 fn statements(text: &str) -> impl Iterator<Item = String> {
-    let without_comments: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
-    let statements: Vec<String> = without_comments.join("\n").split(';').map(|s| s.trim().to_owned()).collect();
+    let without_comments: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("--"))
+        .collect();
+    let statements: Vec<String> = without_comments
+        .join("\n")
+        .split(';')
+        .map(|s| s.trim().to_owned())
+        .collect();
     statements.into_iter().filter(|statement| !statement.is_empty())
 }
 
@@ -80,13 +91,28 @@ fn write_moves(tx: &mut Tx<'_>) -> Result<()> {
     ) -> Result<()> {
         let staying = all.iter().map(|&one| (one, one));
         for (prev, next) in staying.chain(moves.iter().copied()) {
-            tx.put(&format!("INSERT INTO {table} (prev, next) VALUES ($1, $2)"), params![word(prev), word(next)])?;
+            tx.put(
+                &format!("INSERT INTO {table} (prev, next) VALUES ($1, $2)"),
+                params![word(prev), word(next)],
+            )?;
         }
         Ok(())
     }
     put(tx, "state_moves", State::ALL, STATE_MOVES, State::as_str)?;
-    put(tx, "operation_moves", OperationStatus::ALL, OPERATION_MOVES, OperationStatus::as_str)?;
-    put(tx, "change_moves", ChangeStatus::ALL, CHANGE_MOVES, ChangeStatus::as_str)
+    put(
+        tx,
+        "operation_moves",
+        OperationStatus::ALL,
+        OPERATION_MOVES,
+        OperationStatus::as_str,
+    )?;
+    put(
+        tx,
+        "change_moves",
+        ChangeStatus::ALL,
+        CHANGE_MOVES,
+        ChangeStatus::as_str,
+    )
 }
 
 /// Another process may have migrated further while this one was running.

@@ -95,8 +95,11 @@ fn returning() -> String {
 }
 
 fn ready(rows: &[Row]) -> Result<Vec<OperationRow>> {
-    let mut ready: Vec<OperationRow> =
-        rows.iter().map(operation_row).filter(|row| row.as_ref().map_or(true, |row| row.open_predecessors == 0)).collect::<Result<_>>()?;
+    let mut ready: Vec<OperationRow> = rows
+        .iter()
+        .map(operation_row)
+        .filter(|row| row.as_ref().map_or(true, |row| row.open_predecessors == 0))
+        .collect::<Result<_>>()?;
     ready.sort_by_key(|row| row.id);
     Ok(ready)
 }
@@ -154,8 +157,14 @@ impl Tx<'_> {
 
     /// Pairs of an operation and what comes before it.
     pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId)]) -> Result<()> {
-        let rows: Vec<Vec<Value>> = edges.iter().map(|(after, before)| vec![after.into(), before.into()]).collect();
-        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows)
+        let rows: Vec<Vec<Value>> = edges
+            .iter()
+            .map(|(after, before)| vec![after.into(), before.into()])
+            .collect();
+        self.put_rows(
+            "INSERT INTO operation_edges (operation_id, predecessor_id) VALUES",
+            &rows,
+        )
     }
 
     pub fn insert_wait(
@@ -172,23 +181,37 @@ impl Tx<'_> {
     }
 
     pub fn operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
-        let row = self.query_one(&format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1"), params![id])?;
+        let row = self.query_one(
+            &format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1"),
+            params![id],
+        )?;
         row.as_ref().map(operation_row).transpose()
     }
 
     pub fn lock_operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
-        let row = self.query_one(&format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1 FOR UPDATE"), params![id])?;
+        let row = self.query_one(
+            &format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1 FOR UPDATE"),
+            params![id],
+        )?;
         row.as_ref().map(operation_row).transpose()
     }
 
     /// As [`Tx::lock_operation`], with what the attempt was given, sealed.
-    pub fn lock_operation_with_inputs(&mut self, id: OperationId) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
+    pub fn lock_operation_with_inputs(
+        &mut self,
+        id: OperationId,
+    ) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
         let sql = format!("SELECT {COLUMNS}, o.inputs FROM operations o WHERE o.id = $1 FOR UPDATE");
         let row = self.query_one(&sql, params![id])?;
-        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
+        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec))))
+            .transpose()
     }
 
-    pub fn operations(&mut self, organisation: OrganisationId, filter: &OperationFilter) -> Result<Vec<OperationRow>> {
+    pub fn operations(
+        &mut self,
+        organisation: OrganisationId,
+        filter: &OperationFilter,
+    ) -> Result<Vec<OperationRow>> {
         let mut sql = format!("SELECT {COLUMNS} FROM operations o WHERE o.organisation_id = $1");
         let mut values: Vec<Value> = vec![organisation.into()];
         let mut narrow = |clause: &str, value: Value| {
@@ -207,7 +230,10 @@ impl Tx<'_> {
         if let Some(before) = filter.before {
             narrow("o.id <", before.into());
         }
-        sql.push_str(&format!(" ORDER BY o.id DESC LIMIT {}", filter.limit.clamp(1, 1001)));
+        sql.push_str(&format!(
+            " ORDER BY o.id DESC LIMIT {}",
+            filter.limit.clamp(1, 1001)
+        ));
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
@@ -228,7 +254,10 @@ impl Tx<'_> {
         let mine = match owner {
             Some(owner) => {
                 values.push(owner.into());
-                format!(" AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})", values.len())
+                format!(
+                    " AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})",
+                    values.len()
+                )
             }
             None => String::new(),
         };
@@ -245,7 +274,10 @@ impl Tx<'_> {
 
     /// When the next one that is held back by a retry's pause becomes ready.
     pub fn next_ready_at(&mut self) -> Result<Option<i64>> {
-        let row = self.query_one("SELECT min(not_before) FROM operations WHERE status = 'queued'", &[])?;
+        let row = self.query_one(
+            "SELECT min(not_before) FROM operations WHERE status = 'queued'",
+            &[],
+        )?;
         row.map_or(Ok(None), |row| row.opt(0, Row::int))
     }
 
@@ -290,7 +322,12 @@ impl Tx<'_> {
     }
 
     /// Counts a renewal and lines; `None` when the claim is no longer held.
-    pub fn renew_operation(&mut self, id: OperationId, fence: i64, lines: i64) -> Result<Option<(i64, bool)>> {
+    pub fn renew_operation(
+        &mut self,
+        id: OperationId,
+        fence: i64,
+        lines: i64,
+    ) -> Result<Option<(i64, bool)>> {
         let row = self.query_one(
             "UPDATE operations SET renewals = renewals + 1, lines = CASE WHEN lines > $3 THEN lines ELSE $3 END
              WHERE id = $1 AND fence = $2 AND status = 'in_progress'
@@ -301,7 +338,10 @@ impl Tx<'_> {
     }
 
     pub fn set_journal(&mut self, id: OperationId, journal: Vec<u8>) -> Result<()> {
-        self.put("UPDATE operations SET journal = $2 WHERE id = $1", params![id, journal])
+        self.put(
+            "UPDATE operations SET journal = $2 WHERE id = $1",
+            params![id, journal],
+        )
     }
 
     pub fn journal(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
@@ -327,7 +367,12 @@ impl Tx<'_> {
     }
 
     /// Back into the queue: a retry, or after its worker was lost.
-    pub fn requeue_operation(&mut self, row: &OperationRow, not_before: i64, error: Option<&Json>) -> Result<()> {
+    pub fn requeue_operation(
+        &mut self,
+        row: &OperationRow,
+        not_before: i64,
+        error: Option<&Json>,
+    ) -> Result<()> {
         self.wake();
         self.put_one(
             "UPDATE operations SET prev_status = 'in_progress', status = 'queued', worker_id = NULL, not_before = $3,
@@ -336,7 +381,13 @@ impl Tx<'_> {
         )
     }
 
-    pub fn insert_attempt(&mut self, row: &OperationRow, outcome: &str, error: Option<&Json>, now: i64) -> Result<()> {
+    pub fn insert_attempt(
+        &mut self,
+        row: &OperationRow,
+        outcome: &str,
+        error: Option<&Json>,
+        now: i64,
+    ) -> Result<()> {
         self.put(
             "INSERT INTO attempts (operation_id, number, worker_id, fence, started_at, ended_at, outcome, error)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -375,7 +426,10 @@ impl Tx<'_> {
             params![change, environment],
         )?;
         let Some(row) = row else { return Ok((None, None)) };
-        Ok((row.opt(0, Row::text)?.map(str::to_owned), row.opt(1, Row::text)?.map(str::to_owned)))
+        Ok((
+            row.opt(0, Row::text)?.map(str::to_owned),
+            row.opt(1, Row::text)?.map(str::to_owned),
+        ))
     }
 
     /// Operations that come right after this one.
@@ -425,7 +479,12 @@ impl Tx<'_> {
     }
 
     /// Who waits for a resource, and for what; the waits are over.
-    pub fn take_waits(&mut self, resource: ResourceId, until: &str, generation: i64) -> Result<BTreeSet<OperationId>> {
+    pub fn take_waits(
+        &mut self,
+        resource: ResourceId,
+        until: &str,
+        generation: i64,
+    ) -> Result<BTreeSet<OperationId>> {
         let rows = self.query(
             "DELETE FROM waits WHERE resource_id = $1 AND until = $2 AND generation <= $3 RETURNING operation_id",
             params![resource, until, generation],
@@ -438,7 +497,9 @@ impl Tx<'_> {
             "SELECT resource_id, until FROM waits WHERE operation_id = $1 ORDER BY resource_id",
             params![operation],
         )?;
-        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned()))).collect()
+        rows.iter()
+            .map(|row| Ok((row.id(0)?, row.text(1)?.to_owned())))
+            .collect()
     }
 
     pub fn drop_waits(&mut self, operation: OperationId) -> Result<()> {
@@ -524,7 +585,9 @@ impl Tx<'_> {
             "SELECT id, name, document, seen_at FROM workers WHERE organisation_id = $1 ORDER BY seen_at DESC",
             params![organisation],
         )?;
-        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?))).collect()
+        rows.iter()
+            .map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?)))
+            .collect()
     }
 }
 
@@ -544,7 +607,10 @@ impl Tx<'_> {
             "UPDATE operations SET change_id = $3, cancel_requested_at = NULL WHERE id = $1 AND change_id = $2",
             params![id, from, to],
         )?;
-        self.put_one("UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1", params![to])
+        self.put_one(
+            "UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1",
+            params![to],
+        )
     }
 
     /// An open change, other than this one, that waits for a resource.

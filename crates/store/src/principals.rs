@@ -1,6 +1,8 @@
 //! Who may do what, and what was done.
 
-use conductor_domain::ids::{ChangeId, EventId, OperationId, OrganisationId, PrincipalId, ResourceId, TokenId};
+use conductor_domain::ids::{
+    ChangeId, EventId, OperationId, OrganisationId, PrincipalId, ResourceId, TokenId,
+};
 use serde_json::Value as Json;
 
 use crate::{Result, Row, Tx, Value, params};
@@ -95,8 +97,13 @@ impl Tx<'_> {
              WHERE t.hash = $1 AND t.revoked_at IS NULL",
             params![hash],
         )?;
-        let Some(first) = rows.first() else { return Ok(None) };
-        let roles = rows.iter().filter_map(|row| row.text(5).ok().map(str::to_owned)).collect();
+        let Some(first) = rows.first() else {
+            return Ok(None);
+        };
+        let roles = rows
+            .iter()
+            .filter_map(|row| row.text(5).ok().map(str::to_owned))
+            .collect();
         Ok(Some((
             first.id(4)?,
             TokenRow {
@@ -157,27 +164,32 @@ impl Tx<'_> {
         )
     }
 
+    /// The newest first.
     pub fn events(
         &mut self,
         organisation: OrganisationId,
         change: Option<ChangeId>,
         resource: Option<ResourceId>,
-        after: Option<EventId>,
+        before: Option<EventId>,
         limit: i64,
     ) -> Result<Vec<EventRow>> {
-        let mut sql = "SELECT id, kind, actor, change_id, resource_id, operation_id, document, created_at FROM events
+        let mut sql =
+            "SELECT id, kind, actor, change_id, resource_id, operation_id, document, created_at FROM events
             WHERE organisation_id = $1"
-            .to_owned();
+                .to_owned();
         let mut values: Vec<Value> = vec![organisation.into()];
-        let narrowed =
-            [("change_id =", change.map(Value::from)), ("resource_id =", resource.map(Value::from)), ("id >", after.map(Value::from))];
+        let narrowed = [
+            ("change_id =", change.map(Value::from)),
+            ("resource_id =", resource.map(Value::from)),
+            ("id <", before.map(Value::from)),
+        ];
         for (clause, value) in narrowed {
             if let Some(value) = value {
                 values.push(value);
                 sql.push_str(&format!(" AND {clause} ${}", values.len()));
             }
         }
-        sql.push_str(&format!(" ORDER BY id LIMIT {}", limit.clamp(1, 1001)));
+        sql.push_str(&format!(" ORDER BY id DESC LIMIT {}", limit.clamp(1, 1001)));
         self.query(&sql, &values)?
             .iter()
             .map(|row| {

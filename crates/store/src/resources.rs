@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::{
     ids::{
-        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateId,
-        TemplateVersionId,
+        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId,
+        TemplateId, TemplateVersionId,
     },
     lifecycle::{ConsumerState, KeptBy, OperationStatus, State, Status},
     plan::{Key, KeyTag, OpenOperation, RecordedDependency},
@@ -113,6 +113,8 @@ pub struct ConsumerRow {
 #[derive(Clone, Debug)]
 pub struct DependencyRow {
     pub resource: ResourceId,
+    /// Whether the dependent is a workload.
+    pub workload: bool,
     pub on: ResourceId,
     pub requirement: String,
     pub kind: String,
@@ -170,10 +172,14 @@ impl Tx<'_> {
 
     pub fn resources_by_id(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<ResourceRow>> {
         let mut found = Vec::with_capacity(ids.len());
-        self.in_pieces(ids.iter().copied(), |list| format!("{RESOURCE} WHERE r.id IN ({list})"), |row| {
-            found.push(resource_row(row)?);
-            Ok(())
-        })?;
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| format!("{RESOURCE} WHERE r.id IN ({list})"),
+            |row| {
+                found.push(resource_row(row)?);
+                Ok(())
+            },
+        )?;
         Ok(found)
     }
 
@@ -205,7 +211,9 @@ impl Tx<'_> {
             }
             for row in self.query(&format!("{RESOURCE} WHERE {}", terms.join(" OR ")), &values)? {
                 let row = resource_row(&row)?;
-                let better = |there: &ResourceRow| row.state != State::Destroy || row.id > there.id && there.state == State::Destroy;
+                let better = |there: &ResourceRow| {
+                    row.state != State::Destroy || row.id > there.id && there.state == State::Destroy
+                };
                 if found.get(&row.key).is_none_or(better) {
                     found.insert(row.key.clone(), row);
                 }
@@ -214,7 +222,11 @@ impl Tx<'_> {
         Ok(found)
     }
 
-    pub fn resource_by_external_id(&mut self, organisation: OrganisationId, id: &str) -> Result<Option<ResourceId>> {
+    pub fn resource_by_external_id(
+        &mut self,
+        organisation: OrganisationId,
+        id: &str,
+    ) -> Result<Option<ResourceId>> {
         let row = self.query_one(
             "SELECT id FROM resources WHERE organisation_id = $1 AND external_id = $2
              AND state IN ('provision', 'provisioned') ORDER BY id",
@@ -223,7 +235,11 @@ impl Tx<'_> {
         row.map(|row| row.id(0)).transpose()
     }
 
-    pub fn resources(&mut self, organisation: OrganisationId, filter: &ResourceFilter) -> Result<Vec<ResourceRow>> {
+    pub fn resources(
+        &mut self,
+        organisation: OrganisationId,
+        filter: &ResourceFilter,
+    ) -> Result<Vec<ResourceRow>> {
         let mut sql = format!("{RESOURCE} WHERE r.organisation_id = $1 AND r.workload = 0");
         let mut values: Vec<Value> = vec![organisation.into()];
         let mut narrow = |clause: &str, value: Value| {
@@ -235,7 +251,10 @@ impl Tx<'_> {
             narrow("r.environment_id = ?", environment.into());
         }
         if let Some(application) = filter.application {
-            narrow("EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id AND c.application_id = ?)", application.into());
+            narrow(
+                "EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id AND c.application_id = ?)",
+                application.into(),
+            );
         }
         for (clause, value) in [("r.kind = ?", &filter.kind), ("r.class = ?", &filter.class)] {
             if let Some(value) = value {
@@ -254,7 +273,11 @@ impl Tx<'_> {
             narrow("r.id > ?", after.into());
         }
         if !filter.statuses.is_empty() {
-            let words: Vec<String> = filter.statuses.iter().map(|status| format!("'{status}'")).collect();
+            let words: Vec<String> = filter
+                .statuses
+                .iter()
+                .map(|status| format!("'{status}'"))
+                .collect();
             sql.push_str(&format!(" AND r.status IN ({})", words.join(", ")));
         }
         if filter.hide_destroyed {
@@ -336,7 +359,15 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, state = $4, status = $5, message = $6, updated_at = $7
              WHERE id = $1 AND state = $2 AND status = $3",
-            params![id, from.0.as_str(), from.1.as_str(), to.0.as_str(), to.1.as_str(), message, now],
+            params![
+                id,
+                from.0.as_str(),
+                from.1.as_str(),
+                to.0.as_str(),
+                to.1.as_str(),
+                message,
+                now
+            ],
         )
     }
 
@@ -352,12 +383,23 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, status = $4, message = $5, error = $6, updated_at = $7
              WHERE id = $1 AND state = $2 AND status = $3",
-            params![id, from.0.as_str(), from.1.as_str(), to.as_str(), message, error, now],
+            params![
+                id,
+                from.0.as_str(),
+                from.1.as_str(),
+                to.as_str(),
+                message,
+                error,
+                now
+            ],
         )
     }
 
     pub fn set_replaced(&mut self, old: ResourceId, by: ResourceId) -> Result<()> {
-        self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
+        self.put_one(
+            "UPDATE resources SET replaced_by = $2 WHERE id = $1",
+            params![old, by],
+        )
     }
 
     /// A success: what was desired is applied. Tells whether somebody waits for it.
@@ -417,8 +459,10 @@ impl Tx<'_> {
         } else {
             "status IN ('queued', 'in_progress') AND state IN ('provision', 'provisioned')"
         };
-        let touched =
-            self.execute(&format!("UPDATE resources SET waiters = waiters + 1 WHERE id = $1 AND {open}"), params![id])?;
+        let touched = self.execute(
+            &format!("UPDATE resources SET waiters = waiters + 1 WHERE id = $1 AND {open}"),
+            params![id],
+        )?;
         Ok(touched == 1)
     }
 
@@ -458,7 +502,11 @@ impl Tx<'_> {
     }
 
     /// What an application uses in an environment.
-    pub fn uses_of(&mut self, application: ApplicationId, environment: EnvironmentId) -> Result<Vec<ConsumerRow>> {
+    pub fn uses_of(
+        &mut self,
+        application: ApplicationId,
+        environment: EnvironmentId,
+    ) -> Result<Vec<ConsumerRow>> {
         let rows = self.query(
             "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
                  c.since
@@ -507,9 +555,15 @@ impl Tx<'_> {
 
     /// The end of a change: those who joined stay; those who were leaving go, or stay after all.
     pub fn settle_consumers(&mut self, change: ChangeId, gone: bool) -> Result<BTreeSet<ResourceId>> {
-        self.put("UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'joining'", params![change])?;
+        self.put(
+            "UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'joining'",
+            params![change],
+        )?;
         if !gone {
-            self.put("UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'leaving'", params![change])?;
+            self.put(
+                "UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'leaving'",
+                params![change],
+            )?;
             return Ok(BTreeSet::new());
         }
         let rows = self.query(
@@ -528,7 +582,7 @@ impl Tx<'_> {
         rows.iter().map(|row| row.id(0)).collect()
     }
 
-    /// Live, made for consumers, and nobody left: for the sweep.
+    /// Live, made for consumers, and nobody left. A workload holds nothing: its application's uses do.
     pub fn unused_resources(&mut self, among: Option<&BTreeSet<ResourceId>>) -> Result<BTreeSet<ResourceId>> {
         let mut found = BTreeSet::new();
         let unused = "r.state IN ('provision', 'provisioned') AND r.kept_by = 'consumers' AND r.protected = 0
@@ -537,7 +591,7 @@ impl Tx<'_> {
             AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.resource_id = r.id
                 AND o.status IN ('blocked', 'approval_pending', 'queued', 'in_progress'))
             AND NOT EXISTS (SELECT 1 FROM dependencies d JOIN resources x ON x.id = d.resource_id
-                WHERE d.depends_on_id = r.id AND d.kind <> 'weak' AND x.state <> 'destroyed')";
+                WHERE d.depends_on_id = r.id AND d.kind <> 'weak' AND x.state <> 'destroyed' AND x.workload = 0)";
         match among {
             Some(ids) => self.in_pieces(
                 ids.iter().copied(),
@@ -548,7 +602,10 @@ impl Tx<'_> {
                 },
             )?,
             None => {
-                for row in self.query(&format!("SELECT r.id FROM resources r WHERE {unused} LIMIT 200"), &[])? {
+                for row in self.query(
+                    &format!("SELECT r.id FROM resources r WHERE {unused} LIMIT 200"),
+                    &[],
+                )? {
                     found.insert(row.id(0)?);
                 }
             }
@@ -564,7 +621,10 @@ impl Tx<'_> {
         on: &[RecordedDependency],
     ) -> Result<()> {
         if !fresh {
-            self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
+            self.put(
+                "DELETE FROM dependencies WHERE resource_id = $1",
+                params![resource],
+            )?;
         }
         let word = |value: serde_json::Result<Json>| value.ok().and_then(|v| v.as_str().map(str::to_owned));
         let rows: Vec<Vec<Value>> = on
@@ -592,7 +652,10 @@ impl Tx<'_> {
 
     /// Live resources that strongly depend on these.
     pub fn dependents_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
-        self.dependency_rows(ids, "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id")
+        self.dependency_rows(
+            ids,
+            "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id",
+        )
     }
 
     fn dependency_rows(&mut self, ids: &BTreeSet<ResourceId>, clause: &str) -> Result<Vec<DependencyRow>> {
@@ -601,7 +664,7 @@ impl Tx<'_> {
             ids.iter().copied(),
             |list| {
                 format!(
-                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship
+                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload
                      FROM dependencies d JOIN resources r ON r.id = d.resource_id WHERE {clause} IN ({list})
                      ORDER BY d.resource_id, d.depends_on_id, d.requirement"
                 )
@@ -609,6 +672,7 @@ impl Tx<'_> {
             |row| {
                 found.push(DependencyRow {
                     resource: row.id(0)?,
+                    workload: row.flag(5)?,
                     on: row.id(1)?,
                     requirement: row.text(2)?.to_owned(),
                     kind: row.text(3)?.to_owned(),
@@ -621,18 +685,26 @@ impl Tx<'_> {
     }
 
     /// The operation at work on each of these, else the next one planned.
-    pub fn open_operations_on(&mut self, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<ResourceId, OpenOperation>> {
+    pub fn open_operations_on(
+        &mut self,
+        ids: &BTreeSet<ResourceId>,
+    ) -> Result<BTreeMap<ResourceId, OpenOperation>> {
         let mut found: BTreeMap<ResourceId, OpenOperation> = BTreeMap::new();
         self.in_pieces(
             ids.iter().copied(),
             |list| {
                 format!(
-                    "SELECT resource_id, id, kind, status FROM operations WHERE resource_id IN ({list})
+                    "SELECT resource_id, id, kind, status, attempt FROM operations WHERE resource_id IN ({list})
                      AND status IN ('blocked', 'approval_pending', 'queued', 'in_progress') ORDER BY id"
                 )
             },
             |row| {
-                let open = OpenOperation { id: row.id(1)?, kind: row.word(2)?, status: row.word(3)? };
+                let open = OpenOperation {
+                    id: row.id(1)?,
+                    kind: row.word(2)?,
+                    status: row.word(3)?,
+                    begun: row.int(4)? > 0,
+                };
                 let running = |open: &OpenOperation| open.status == OperationStatus::InProgress;
                 let resource = row.id(0)?;
                 if !found.get(&resource).is_some_and(running) {
@@ -722,10 +794,20 @@ impl Tx<'_> {
         let mut found = BTreeSet::new();
         let counts = self.consumer_counts(among)?;
         let dependents = self.dependents_of(among)?;
+        let open = self.open_operations_on(among)?;
         for row in self.resources_by_id(among)? {
             let live = matches!(row.state, State::Provision | State::Provisioned);
-            let held = dependents.iter().any(|d| d.on == row.id && !going.contains(&d.resource));
-            if live && row.kept_by == KeptBy::Consumers && !row.protected && !held && !counts.contains_key(&row.id) {
+            let busy = open.contains_key(&row.id);
+            let held = busy
+                || dependents
+                    .iter()
+                    .any(|d| d.on == row.id && !d.workload && !going.contains(&d.resource));
+            if live
+                && row.kept_by == KeptBy::Consumers
+                && !row.protected
+                && !held
+                && !counts.contains_key(&row.id)
+            {
                 found.insert(row.id);
             }
         }
@@ -735,12 +817,19 @@ impl Tx<'_> {
 
 impl Tx<'_> {
     /// Where these stand, and nothing else of them.
-    pub fn resource_phases(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<(ResourceId, State, Status)>> {
+    pub fn resource_phases(
+        &mut self,
+        ids: &BTreeSet<ResourceId>,
+    ) -> Result<Vec<(ResourceId, State, Status)>> {
         let mut found = Vec::with_capacity(ids.len());
-        self.in_pieces(ids.iter().copied(), |list| format!("SELECT id, state, status FROM resources WHERE id IN ({list})"), |row| {
-            found.push((row.id(0)?, row.word(1)?, row.word(2)?));
-            Ok(())
-        })?;
+        self.in_pieces(
+            ids.iter().copied(),
+            |list| format!("SELECT id, state, status FROM resources WHERE id IN ({list})"),
+            |row| {
+                found.push((row.id(0)?, row.word(1)?, row.word(2)?));
+                Ok(())
+            },
+        )?;
         Ok(found)
     }
 }
@@ -759,7 +848,10 @@ impl Tx<'_> {
             "SELECT resource_id FROM unique_values WHERE template_id = $1 AND parameter = $2 AND hash = $3",
             params![template, parameter, hash],
         )?;
-        Ok(row.map(|row| row.id(0)).transpose()?.filter(|holder| *holder != but))
+        Ok(row
+            .map(|row| row.id(0))
+            .transpose()?
+            .filter(|holder| *holder != but))
     }
 
     pub fn hold_unique(
@@ -769,7 +861,10 @@ impl Tx<'_> {
         resource: ResourceId,
         values: &[(String, Vec<u8>)],
     ) -> Result<()> {
-        self.put("DELETE FROM unique_values WHERE resource_id = $1", params![resource])?;
+        self.put(
+            "DELETE FROM unique_values WHERE resource_id = $1",
+            params![resource],
+        )?;
         for (parameter, hash) in values {
             self.put(
                 "INSERT INTO unique_values (template_id, parameter, hash, resource_id, organisation_id)

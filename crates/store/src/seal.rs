@@ -40,7 +40,10 @@ impl MasterKey {
     pub fn parse(text: &str) -> Result<Self> {
         let text = text.trim();
         let bytes = if text.len() == 64 {
-            (0..32).map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16)).collect::<std::result::Result<_, _>>().ok()
+            (0..32)
+                .map(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16))
+                .collect::<std::result::Result<_, _>>()
+                .ok()
         } else {
             BASE64.decode(text).ok()
         };
@@ -52,7 +55,9 @@ impl MasterKey {
 
     pub fn read(path: &Path) -> Result<Option<Self>> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text).map(Some).map_err(|e| Error::Key(format!("{}: {e}", path.display()))),
+            Ok(text) => Self::parse(&text)
+                .map(Some)
+                .map_err(|e| Error::Key(format!("{}: {e}", path.display()))),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::Key(format!("{}: {error}", path.display()))),
         }
@@ -64,9 +69,16 @@ impl MasterKey {
         let failed = |error: std::io::Error| Error::Key(format!("{}: {error}", path.display()));
         let key = Self::generate()?;
         let fresh = path.with_extension(format!("new-{}", std::process::id()));
-        let mut file =
-            std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh).map_err(failed)?;
-        file.write_all(BASE64.encode(key.0).as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        let mut file = std::fs::File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)
+            .map_err(failed)?;
+        file.write_all(BASE64.encode(key.0).as_bytes())
+            .and_then(|()| file.sync_all())
+            .map_err(failed)?;
         let linked = std::fs::hard_link(&fresh, path);
         let _ = std::fs::remove_file(&fresh);
         match linked {
@@ -96,7 +108,10 @@ impl DataKey {
         let digest = Sha256::digest(key);
         let mut id = [0; KEY_ID];
         id.copy_from_slice(&digest[..KEY_ID]);
-        Self { id, cipher: XChaCha20Poly1305::new(key.into()) }
+        Self {
+            id,
+            cipher: XChaCha20Poly1305::new(key.into()),
+        }
     }
 
     fn seal(&self, aad: &[u8], plain: &[u8]) -> Result<Vec<u8>> {
@@ -114,13 +129,22 @@ impl DataKey {
     }
 
     fn open(&self, aad: &[u8], sealed: &[u8]) -> Result<Vec<u8>> {
-        let broken = || Error::Key("a sealed value does not open: another key, or not where it belongs".into());
+        let broken =
+            || Error::Key("a sealed value does not open: another key, or not where it belongs".into());
         if sealed.len() < 1 + KEY_ID + NONCE || sealed[0] != VERSION || sealed[1..1 + KEY_ID] != self.id {
             return Err(broken());
         }
-        let nonce: [u8; NONCE] = sealed[1 + KEY_ID..1 + KEY_ID + NONCE].try_into().map_err(|_| broken())?;
+        let nonce: [u8; NONCE] = sealed[1 + KEY_ID..1 + KEY_ID + NONCE]
+            .try_into()
+            .map_err(|_| broken())?;
         self.cipher
-            .decrypt(&XNonce::from(nonce), Payload { msg: &sealed[1 + KEY_ID + NONCE..], aad })
+            .decrypt(
+                &XNonce::from(nonce),
+                Payload {
+                    msg: &sealed[1 + KEY_ID + NONCE..],
+                    aad,
+                },
+            )
             .map_err(|_| broken())
     }
 }
@@ -164,10 +188,13 @@ impl Sealer {
     }
 
     pub(crate) fn open_check(&self, check: &[u8]) -> Result<()> {
-        let key = self.master.open(b"key-check", check).map_err(|_| {
-            Error::Key("this is not the key that this database was sealed with".into())
-        })?;
-        let key = key.try_into().map_err(|_| Error::Key("the check row is damaged".into()))?;
+        let key = self
+            .master
+            .open(b"key-check", check)
+            .map_err(|_| Error::Key("this is not the key that this database was sealed with".into()))?;
+        let key = key
+            .try_into()
+            .map_err(|_| Error::Key("the check row is damaged".into()))?;
         *self.digests.write().map_err(|_| Error::Key("poisoned".into()))? = key;
         Ok(())
     }
@@ -182,14 +209,22 @@ impl Sealer {
             .open(&organisation.bytes(), sealed)?
             .try_into()
             .map_err(|_| Error::Key("an organisation's key is damaged".into()))?;
-        let mut keys = self.organisations.write().map_err(|_| Error::Key("poisoned".into()))?;
+        let mut keys = self
+            .organisations
+            .write()
+            .map_err(|_| Error::Key("poisoned".into()))?;
         keys.insert(organisation, DataKey::new(&key));
         Ok(())
     }
 
     fn data_key(&self, organisation: OrganisationId) -> Result<DataKey> {
-        let keys = self.organisations.read().map_err(|_| Error::Key("poisoned".into()))?;
-        keys.get(&organisation).cloned().ok_or_else(|| Error::Key(format!("no key for {organisation}")))
+        let keys = self
+            .organisations
+            .read()
+            .map_err(|_| Error::Key("poisoned".into()))?;
+        keys.get(&organisation)
+            .cloned()
+            .ok_or_else(|| Error::Key(format!("no key for {organisation}")))
     }
 
     pub fn seal(&self, owner: Owner<'_>, plain: &[u8]) -> Result<Vec<u8>> {
@@ -208,15 +243,21 @@ impl Sealer {
 
     /// The leaf as it was; anything that is not sealed is returned as it is.
     pub fn open_leaf(&self, owner: Owner<'_>, value: &Value) -> Result<Value> {
-        let Some(sealed) = sealed_leaf(value) else { return Ok(value.clone()) };
-        let bytes = BASE64.decode(sealed).map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))?;
-        serde_json::from_slice(&self.open(owner, &bytes)?).map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))
+        let Some(sealed) = sealed_leaf(value) else {
+            return Ok(value.clone());
+        };
+        let bytes = BASE64
+            .decode(sealed)
+            .map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))?;
+        serde_json::from_slice(&self.open(owner, &bytes)?)
+            .map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))
     }
 
     /// A digest that tells nothing without the key.
     pub fn digest(&self, bytes: &[u8]) -> Result<Vec<u8>> {
         let key = self.digests.read().map_err(|_| Error::Key("poisoned".into()))?;
-        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&*key).map_err(|_| Error::Key("no digest key".into()))?;
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&*key)
+            .map_err(|_| Error::Key("no digest key".into()))?;
         mac.update(bytes);
         Ok(mac.finalize().into_bytes().to_vec())
     }
@@ -224,7 +265,11 @@ impl Sealer {
 
 fn sealed_leaf(value: &Value) -> Option<&str> {
     let entries = value.as_object()?;
-    if entries.len() == 1 { entries.get(SEALED)?.as_str() } else { None }
+    if entries.len() == 1 {
+        entries.get(SEALED)?.as_str()
+    } else {
+        None
+    }
 }
 
 /// Whether this is a sealed leaf.
@@ -247,7 +292,11 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_only_where_it_belongs() {
         let (sealer, organisation) = sealer();
-        let mine = Owner { organisation, kind: "outputs", id: b"one" };
+        let mine = Owner {
+            organisation,
+            kind: "outputs",
+            id: b"one",
+        };
         let sealed = sealer.seal(mine, b"hush").unwrap();
         assert!(!sealed.windows(4).any(|w| w == b"hush"));
         assert_eq!(sealer.open(mine, &sealed).unwrap(), b"hush");
@@ -272,7 +321,10 @@ mod tests {
         let first = MasterKey::create(&path).unwrap();
         let second = MasterKey::create(&path).unwrap();
         assert_eq!(first.0, second.0);
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

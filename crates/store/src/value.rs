@@ -88,7 +88,11 @@ impl From<ValueRef<'_>> for Value {
 }
 
 impl ToSql for Value {
-    fn to_sql(&self, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self {
             Self::Null => Ok(IsNull::Yes),
             Self::Int(v) if *kind == Type::INT4 => ToSql::to_sql(&i32::try_from(*v)?, kind, out),
@@ -160,7 +164,9 @@ impl Row {
     }
 
     pub fn id<T: From<Uuid>>(&self, at: usize) -> Result<T, Error> {
-        Uuid::from_slice(self.bytes(at)?).map(T::from).map_err(|_| self.wrong(at, "an id"))
+        Uuid::from_slice(self.bytes(at)?)
+            .map(T::from)
+            .map_err(|_| self.wrong(at, "an id"))
     }
 
     pub fn json(&self, at: usize) -> Result<serde_json::Value, Error> {
@@ -181,6 +187,10 @@ impl Row {
         at: usize,
         read: impl FnOnce(&'a Self, usize) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        if self.is_null(at) { Ok(None) } else { read(self, at).map(Some) }
+        if self.is_null(at) {
+            Ok(None)
+        } else {
+            read(self, at).map(Some)
+        }
     }
 }

@@ -79,7 +79,6 @@ async fn see_through(
 ) -> Outcome {
     if wait.no_wait {
         if connection.is_embedded() && !accepted.is_over() {
-            connection.leave_to_next();
             screen.note("stored; the next deploy, retry or destroy in this folder works on it");
         }
         screen.document(&accepted, || views::deployment(screen, &accepted));
@@ -90,9 +89,6 @@ async fn see_through(
         earlier,
     };
     let ended = follow::follow(connection, screen, accepted, &watch).await?;
-    if !ended.is_over() {
-        connection.leave_to_next();
-    }
     screen.document(&ended, || views::deployment(screen, &ended));
     follow::conclude(&connection.client, screen, &ended, &watch).await
 }

@@ -8,8 +8,8 @@ use std::{
 use conductor_score::{DependencyKind, OnConflict};
 
 use super::{
-    Effect, Goal, Item, Key, NewResource, Plan, PlanError, PlannedOperation, Problem, RecordedDependency, ResourceView,
-    Snapshot, Until, Wait,
+    Effect, Goal, Item, Key, NewResource, Plan, PlanError, PlannedOperation, Problem, RecordedDependency,
+    ResourceView, Snapshot, Until, Wait,
     resolve::{Ask, Wanted, look_up, workload_key},
     symbols::{Referent, Symbols},
 };
@@ -25,7 +25,10 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         goal,
         snapshot,
         ids,
-        plan: Plan { warnings: goal.warnings.clone(), ..Plan::default() },
+        plan: Plan {
+            warnings: goal.warnings.clone(),
+            ..Plan::default()
+        },
         referents: BTreeMap::new(),
         settled: BTreeMap::new(),
         made: BTreeMap::new(),
@@ -44,7 +47,10 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         differ.workload(wanted)?;
     }
     if !differ.problems.is_empty() {
-        return Err(PlanError::Refused { code: differ.code, problems: differ.problems });
+        return Err(PlanError::Refused {
+            code: differ.code,
+            problems: differ.problems,
+        });
     }
     if !differ.needs.is_empty() {
         return Err(PlanError::Need(differ.needs));
@@ -86,16 +92,32 @@ struct Shape<'w> {
 }
 
 impl Differ<'_> {
-    fn refuse(&mut self, code: ErrorCode, wanted: &Wanted, path: String, message: String, suggestion: Option<String>) {
+    fn refuse(
+        &mut self,
+        code: ErrorCode,
+        wanted: &Wanted,
+        path: String,
+        message: String,
+        suggestion: Option<String>,
+    ) {
         self.code = code;
-        self.problems.push(Problem { path, message, suggestion, at: wanted.at });
+        self.problems.push(Problem {
+            path,
+            message,
+            suggestion,
+            at: wanted.at,
+        });
     }
 
     fn requirement(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
         let (resource, action, reason) = match &wanted.ask {
             Ask::Existing(id) => self.link(wanted, *id),
             Ask::Keyed(key) => match self.settled.get(key).copied() {
-                Some(id) => (id, Action::Reuse, "the same resource as another requirement of this file".to_owned()),
+                Some(id) => (
+                    id,
+                    Action::Reuse,
+                    "the same resource as another requirement of this file".to_owned(),
+                ),
                 None => {
                     let found = match look_up(key, self.snapshot) {
                         Err(PlanError::Need(more)) => {
@@ -112,22 +134,37 @@ impl Differ<'_> {
             },
         };
         let version = self.version_of(resource, wanted);
-        let outputs = version.outputs.as_ref().map(|outputs| outputs.keys().cloned().collect());
-        self.referents.insert(wanted.requirement.clone(), Referent { resource, outputs });
+        let outputs = version
+            .outputs
+            .as_ref()
+            .map(|outputs| outputs.keys().cloned().collect());
+        self.referents
+            .insert(wanted.requirement.clone(), Referent { resource, outputs });
         self.kept.insert((resource, wanted.requirement.clone()));
         let known = self.snapshot.resources.get(&resource);
         let name = known.map_or_else(|| wanted.name.clone(), |resource| resource.name.clone());
-        self.plan.items.push(Item { requirement: wanted.requirement.clone(), resource, name, action, reason });
+        self.plan.items.push(Item {
+            requirement: wanted.requirement.clone(),
+            resource,
+            name,
+            action,
+            reason,
+        });
         Ok(())
     }
 
     fn version_of(&self, resource: ResourceId, wanted: &Wanted) -> Arc<TemplateVersion> {
         let known = self.snapshot.resources.get(&resource);
-        known.and_then(|known| self.snapshot.versions.get(&known.version)).unwrap_or(&wanted.version).clone()
+        known
+            .and_then(|known| self.snapshot.versions.get(&known.version))
+            .unwrap_or(&wanted.version)
+            .clone()
     }
 
     fn workload(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
-        let Ask::Keyed(key) = &wanted.ask else { return Ok(()) };
+        let Ask::Keyed(key) = &wanted.ask else {
+            return Ok(());
+        };
         let found = match look_up(key, self.snapshot) {
             Err(PlanError::Need(more)) => {
                 self.needs.extend(more);
@@ -147,7 +184,11 @@ impl Differ<'_> {
             Some(current) if !wanted.pinned && current.name == wanted.version.name => current.clone(),
             _ => wanted.version.clone(),
         };
-        let path = if workload { "workload".to_owned() } else { format!("resources.{}.params", wanted.requirement) };
+        let path = if workload {
+            "workload".to_owned()
+        } else {
+            format!("resources.{}.params", wanted.requirement)
+        };
         let empty = conductor_score::Metadata {
             name: String::new(),
             annotations: BTreeMap::new(),
@@ -166,13 +207,20 @@ impl Differ<'_> {
         };
         if !workload {
             problems.extend(version.schema.check(&params).into_iter().map(|error| Problem {
-                path: if error.path.is_empty() { path.clone() } else { format!("{path}.{}", error.path) },
+                path: if error.path.is_empty() {
+                    path.clone()
+                } else {
+                    format!("{path}.{}", error.path)
+                },
                 message: error.message,
                 suggestion: error.suggestion,
                 at: None,
             }));
         }
-        self.problems.extend(problems.into_iter().map(|problem| Problem { at: problem.at.or(wanted.at), ..problem }));
+        self.problems.extend(problems.into_iter().map(|problem| Problem {
+            at: problem.at.or(wanted.at),
+            ..problem
+        }));
         let on = wanted
             .depends_on
             .iter()
@@ -185,7 +233,13 @@ impl Differ<'_> {
                 })
             })
             .collect();
-        Shape { wanted, version, params, on, workload }
+        Shape {
+            wanted,
+            version,
+            params,
+            on,
+            workload,
+        }
     }
 
     fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
@@ -196,18 +250,46 @@ impl Differ<'_> {
             self.refuse(ErrorCode::Invalid, wanted, path, message, None);
         } else if matches!(resource.state, State::Destroy | State::Destroyed) {
             let message = format!("`{id}` ({}) is {}", resource.name, resource.state);
-            self.refuse(ErrorCode::Conflict, wanted, path, message, Some("link one that is live".into()));
+            self.refuse(
+                ErrorCode::Conflict,
+                wanted,
+                path,
+                message,
+                Some("link one that is live".into()),
+            );
         } else if resource.open_operation.is_some() {
             self.wait(resource, Until::Ready);
         } else if resource.status == Status::Error || resource.state == State::Provision {
-            let message = format!("`{id}` ({}) is not usable: {}", resource.name, describe_trouble(resource));
-            self.refuse(ErrorCode::Conflict, wanted, path, message, Some("put it right first".into()));
+            let message = format!(
+                "`{id}` ({}) is not usable: {}",
+                resource.name,
+                describe_trouble(resource)
+            );
+            self.refuse(
+                ErrorCode::Conflict,
+                wanted,
+                path,
+                message,
+                Some("put it right first".into()),
+            );
         }
         self.join(id, Some(resource), &wanted.requirement, Params::new());
-        (id, Action::Link, format!("{} was asked for by id; it is linked and never destroyed from here", resource.name))
+        (
+            id,
+            Action::Link,
+            format!(
+                "{} was asked for by id; it is linked and never destroyed from here",
+                resource.name
+            ),
+        )
     }
 
-    fn outcome(&mut self, shape: &Shape<'_>, found: Option<&ResourceView>, key: &Key) -> (ResourceId, Action, String) {
+    fn outcome(
+        &mut self,
+        shape: &Shape<'_>,
+        found: Option<&ResourceView>,
+        key: &Key,
+    ) -> (ResourceId, Action, String) {
         let Some(resource) = found else {
             let id = self.create(shape, key, None, vec![]);
             let reason = format!("nothing of that name is there; {}", shape.wanted.chosen_because);
@@ -230,8 +312,17 @@ impl Differ<'_> {
         };
         if !changed.is_empty() && resource.open_operation.is_some() && !resource.has_others(self.snapshot) {
             let path = format!("resources.{}.params", shape.wanted.requirement);
-            let message = format!("`{}` is being changed by another deployment right now", resource.name);
-            self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some("deploy again once it is done".into()));
+            let message = format!(
+                "`{}` is being changed by another deployment right now",
+                resource.name
+            );
+            self.refuse(
+                ErrorCode::Conflict,
+                shape.wanted,
+                path,
+                message,
+                Some("deploy again once it is done".into()),
+            );
             return (resource.id, Action::None, String::new());
         }
         let upgraded = upgraded && resource.open_operation.is_none();
@@ -249,9 +340,9 @@ impl Differ<'_> {
         if matches!(resource.status, Status::Error | Status::Unknown) || resource.state == State::Provision {
             return self.again(shape, resource, describe_trouble(resource));
         }
-        let fed_by_changing = params_refs(&shape.params).iter().any(|r| {
-            self.changing.contains(&r.resource) || self.waits.contains_key(&r.resource)
-        });
+        let fed_by_changing = params_refs(&shape.params)
+            .iter()
+            .any(|r| self.changing.contains(&r.resource) || self.waits.contains_key(&r.resource));
         self.rejoin(shape, resource);
         if fed_by_changing {
             self.operate(shape, resource, OperationKind::Update, true);
@@ -261,7 +352,12 @@ impl Differ<'_> {
         self.unchanged(shape, resource, "nothing differs")
     }
 
-    fn unchanged(&self, shape: &Shape<'_>, resource: &ResourceView, why: &str) -> (ResourceId, Action, String) {
+    fn unchanged(
+        &self,
+        shape: &Shape<'_>,
+        resource: &ResourceView,
+        why: &str,
+    ) -> (ResourceId, Action, String) {
         let mine = resource
             .consumers
             .iter()
@@ -273,7 +369,14 @@ impl Differ<'_> {
             names if names.is_empty() => "nobody else uses it".to_owned(),
             names => format!("used by {names}"),
         };
-        (resource.id, Action::Reuse, format!("{} `{}` is there ({users}); {why}", resource.key.kind, resource.name))
+        (
+            resource.id,
+            Action::Reuse,
+            format!(
+                "{} `{}` is there ({users}); {why}",
+                resource.key.kind, resource.name
+            ),
+        )
     }
 
     fn outcome_of_doomed(
@@ -284,12 +387,42 @@ impl Differ<'_> {
     ) -> (ResourceId, Action, String) {
         match &resource.open_operation {
             Some(open) if open.status == OperationStatus::InProgress => {
-                let wait = Wait { resource: resource.id, generation: resource.generation, until: Until::Gone };
+                let wait = Wait {
+                    resource: resource.id,
+                    generation: resource.generation,
+                    until: Until::Gone,
+                };
                 let id = self.create(shape, key, None, vec![wait]);
-                (id, Action::Create, format!("`{}` is being destroyed; made anew once it is gone", resource.name))
+                (
+                    id,
+                    Action::Create,
+                    format!(
+                        "`{}` is being destroyed; made anew once it is gone",
+                        resource.name
+                    ),
+                )
+            }
+            Some(open) if open.begun => {
+                self.plan.effects.push(Effect::Revive {
+                    resource: resource.id,
+                    operation: open.id,
+                });
+                let lost = ResourceView {
+                    status: Status::Unknown,
+                    open_operation: None,
+                    ..resource.clone()
+                };
+                self.again(
+                    shape,
+                    &lost,
+                    "its destruction had begun, so it is made again".to_owned(),
+                )
             }
             Some(open) => {
-                self.plan.effects.push(Effect::Revive { resource: resource.id, operation: Some(open.id) });
+                self.plan.effects.push(Effect::Revive {
+                    resource: resource.id,
+                    operation: open.id,
+                });
                 let live = ResourceView {
                     state: State::Provisioned,
                     status: Status::Done,
@@ -297,15 +430,32 @@ impl Differ<'_> {
                     ..resource.clone()
                 };
                 let (id, action, reason) = self.outcome(shape, Some(&live), key);
-                let action = if action == Action::None { Action::Reuse } else { action };
-                (id, action, format!("it was waiting for destruction and is kept; {reason}"))
+                let action = if action == Action::None {
+                    Action::Reuse
+                } else {
+                    action
+                };
+                (
+                    id,
+                    action,
+                    format!("it was waiting for destruction and is kept; {reason}"),
+                )
             }
-            None => self.again(shape, resource, "its destruction did not finish, so it is made again".to_owned()),
+            None => self.again(
+                shape,
+                resource,
+                "its destruction did not finish, so it is made again".to_owned(),
+            ),
         }
     }
 
     /// Something that should be there and is not, or not surely: another operation on it.
-    fn again(&mut self, shape: &Shape<'_>, resource: &ResourceView, why: String) -> (ResourceId, Action, String) {
+    fn again(
+        &mut self,
+        shape: &Shape<'_>,
+        resource: &ResourceView,
+        why: String,
+    ) -> (ResourceId, Action, String) {
         let changed = changed_params(&resource.spec, &shape.params);
         if !changed.is_empty() && resource.has_others(self.snapshot) {
             return self.conflict(shape, resource, &resource.spec, &changed, false);
@@ -328,18 +478,41 @@ impl Differ<'_> {
         key: &Key,
     ) -> (ResourceId, Action, String) {
         let never_made = resource.applied.is_none();
-        let named = changed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-        let frozen: Vec<String> = shape.version.schema.frozen().intersection(changed).cloned().collect();
+        let named = changed
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let frozen: Vec<String> = shape
+            .version
+            .schema
+            .frozen()
+            .intersection(changed)
+            .cloned()
+            .collect();
         if !frozen.is_empty() && !never_made {
             let path = format!("resources.{}.params.{}", shape.wanted.requirement, frozen[0]);
-            let message = format!("{} is frozen since `{}` was made", frozen.join(", "), resource.name);
+            let message = format!(
+                "{} is frozen since `{}` was made",
+                frozen.join(", "),
+                resource.name
+            );
             let suggestion = Some("put the old value back, or use a new resource".to_owned());
             self.refuse(ErrorCode::Conflict, shape.wanted, path, message, suggestion);
             return (resource.id, Action::None, String::new());
         }
-        let immutable: Vec<String> = shape.version.schema.immutable().intersection(changed).cloned().collect();
-        let other_template =
-            self.snapshot.versions.get(&resource.version).is_some_and(|current| current.name != shape.version.name);
+        let immutable: Vec<String> = shape
+            .version
+            .schema
+            .immutable()
+            .intersection(changed)
+            .cloned()
+            .collect();
+        let other_template = self
+            .snapshot
+            .versions
+            .get(&resource.version)
+            .is_some_and(|current| current.name != shape.version.name);
         if !never_made && (!immutable.is_empty() || other_template) {
             let why = if other_template {
                 format!("another template serves it now; {}", shape.wanted.chosen_because)
@@ -348,13 +521,24 @@ impl Differ<'_> {
             };
             return (self.replace(shape, resource, key), Action::Replace, why);
         }
-        let kind = if resource.state == State::Provisioned { OperationKind::Update } else { OperationKind::Create };
-        let action = if never_made { Action::Create } else { Action::Update };
+        let kind = if resource.state == State::Provisioned {
+            OperationKind::Update
+        } else {
+            OperationKind::Create
+        };
+        let action = if never_made {
+            Action::Create
+        } else {
+            Action::Update
+        };
         self.rejoin(shape, resource);
         self.operate(shape, resource, kind, false);
         let mut reasons = Vec::new();
         if !changed.is_empty() {
-            reasons.push(format!("{named} differ{}", if changed.len() == 1 { "s" } else { "" }));
+            reasons.push(format!(
+                "{named} differ{}",
+                if changed.len() == 1 { "s" } else { "" }
+            ));
         }
         if upgraded {
             reasons.push(format!("template version becomes {}", shape.version.version));
@@ -376,7 +560,11 @@ impl Differ<'_> {
                     self.wait(resource, Until::Ready);
                 }
                 self.rejoin(shape, resource);
-                let (id, action, reason) = self.unchanged(shape, resource, "kept as it is, though other params were asked for");
+                let (id, action, reason) = self.unchanged(
+                    shape,
+                    resource,
+                    "kept as it is, though other params were asked for",
+                );
                 (id, action, reason)
             }
             OnConflict::Fail if changed.is_empty() && upgraded => {
@@ -388,12 +576,20 @@ impl Differ<'_> {
                 let secret = shape.version.schema.sensitive();
                 let show = |params: &Params, name: &String| match params.get(name) {
                     _ if secret.contains(name) => "(sensitive)".to_owned(),
-                    Some(expr) => expr.known().map_or_else(|| "a value not known yet".into(), |v| v.to_string()),
+                    Some(expr) => expr
+                        .known()
+                        .map_or_else(|| "a value not known yet".into(), |v| v.to_string()),
                     None => "nothing".to_owned(),
                 };
                 let sides: Vec<String> = changed
                     .iter()
-                    .map(|name| format!("`{name}` is {} there and {} here", show(basis, name), show(&shape.params, name)))
+                    .map(|name| {
+                        format!(
+                            "`{name}` is {} there and {} here",
+                            show(basis, name),
+                            show(&shape.params, name)
+                        )
+                    })
                     .collect();
                 let message = format!(
                     "{} `{}` is used by {} with other params: {}",
@@ -404,13 +600,25 @@ impl Differ<'_> {
                 );
                 let suggestion = "ask for the same params, use another name, or say `onConflict: keep` to take it as it is";
                 let path = format!("resources.{}.params", shape.wanted.requirement);
-                self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some(suggestion.into()));
+                self.refuse(
+                    ErrorCode::Conflict,
+                    shape.wanted,
+                    path,
+                    message,
+                    Some(suggestion.into()),
+                );
                 (resource.id, Action::None, String::new())
             }
         }
     }
 
-    fn create(&mut self, shape: &Shape<'_>, key: &Key, replaces: Option<&ResourceView>, waits: Vec<Wait>) -> ResourceId {
+    fn create(
+        &mut self,
+        shape: &Shape<'_>,
+        key: &Key,
+        replaces: Option<&ResourceView>,
+        waits: Vec<Wait>,
+    ) -> ResourceId {
         let id = ResourceId(self.ids.next());
         let name = replaces.map_or_else(|| shape.wanted.name.clone(), |old| old.name.clone());
         self.plan.effects.push(Effect::Create(Box::new(NewResource {
@@ -428,23 +636,48 @@ impl Differ<'_> {
         if !shape.workload {
             self.join(id, None, &shape.wanted.requirement, shape.params.clone());
         }
-        self.operation(Some(id), OperationKind::Create, 1, false, Some(&shape.version.manager), &shape.on, waits);
+        self.operation(
+            Some(id),
+            OperationKind::Create,
+            1,
+            false,
+            Some(&shape.version.manager),
+            &shape.on,
+            waits,
+        );
         id
     }
 
     /// A new row of the same lineage; the old one goes first unless the template says otherwise.
     fn replace(&mut self, shape: &Shape<'_>, old: &ResourceView, key: &Key) -> ResourceId {
-        self.plan.effects.push(Effect::Doom { resource: old.id, from: (old.state, old.status) });
+        self.plan.effects.push(Effect::Doom {
+            resource: old.id,
+            from: (old.state, old.status),
+        });
         for consumer in old.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
             let requirement = consumer.requirement.clone();
-            self.plan.effects.push(Effect::Leave { resource: old.id, requirement });
+            self.plan.effects.push(Effect::Leave {
+                resource: old.id,
+                requirement,
+            });
         }
-        let manager = self.snapshot.versions.get(&old.version).map(|v| v.manager.clone());
+        let manager = self
+            .snapshot
+            .versions
+            .get(&old.version)
+            .map(|v| v.manager.clone());
         let new = if shape.version.create_first {
             self.create(shape, key, Some(old), vec![])
         } else {
-            let destroy =
-                self.operation(Some(old.id), OperationKind::Destroy, old.generation, false, manager.as_deref(), &[], vec![]);
+            let destroy = self.operation(
+                Some(old.id),
+                OperationKind::Destroy,
+                old.generation,
+                false,
+                manager.as_deref(),
+                &[],
+                vec![],
+            );
             let new = self.create(shape, key, Some(old), vec![]);
             if let Some(create) = self.plan.operations.last_mut() {
                 create.after.push(destroy);
@@ -455,7 +688,13 @@ impl Differ<'_> {
         new
     }
 
-    fn operate(&mut self, shape: &Shape<'_>, resource: &ResourceView, kind: OperationKind, conditional: bool) {
+    fn operate(
+        &mut self,
+        shape: &Shape<'_>,
+        resource: &ResourceView,
+        kind: OperationKind,
+        conditional: bool,
+    ) {
         let to = match kind {
             OperationKind::Create => (State::Provision, Status::Queued),
             _ => (State::Provisioned, Status::Queued),
@@ -470,7 +709,15 @@ impl Differ<'_> {
             generation,
         });
         let manager = Some(shape.version.manager.as_str());
-        self.operation(Some(resource.id), kind, generation, conditional, manager, &shape.on, vec![]);
+        self.operation(
+            Some(resource.id),
+            kind,
+            generation,
+            conditional,
+            manager,
+            &shape.on,
+            vec![],
+        );
     }
 
     #[allow(clippy::too_many_arguments, reason = "one place where operations are made")]
@@ -515,7 +762,14 @@ impl Differ<'_> {
     }
 
     fn wait(&mut self, resource: &ResourceView, until: Until) {
-        self.waits.insert(resource.id, Wait { resource: resource.id, generation: resource.generation, until });
+        self.waits.insert(
+            resource.id,
+            Wait {
+                resource: resource.id,
+                generation: resource.generation,
+                until,
+            },
+        );
     }
 
     /// Keeps the link, and the recorded dependencies true.
@@ -526,26 +780,50 @@ impl Differ<'_> {
             self.depend(shape, resource.id);
         }
         if !shape.workload {
-            self.join(resource.id, Some(resource), &shape.wanted.requirement, shape.params.clone());
+            self.join(
+                resource.id,
+                Some(resource),
+                &shape.wanted.requirement,
+                shape.params.clone(),
+            );
         }
     }
 
     fn join(&mut self, id: ResourceId, known: Option<&ResourceView>, requirement: &str, params: Params) {
-        let already = known.into_iter().flat_map(|resource| &resource.consumers).any(|consumer| {
-            self.snapshot.is_mine(consumer)
-                && consumer.requirement == requirement
-                && consumer.state != ConsumerState::Leaving
-        });
+        let already = known
+            .into_iter()
+            .flat_map(|resource| &resource.consumers)
+            .any(|consumer| {
+                self.snapshot.is_mine(consumer)
+                    && consumer.requirement == requirement
+                    && consumer.state != ConsumerState::Leaving
+            });
         if !already {
-            self.plan.effects.push(Effect::Join { resource: id, requirement: requirement.to_owned(), params });
+            self.plan.effects.push(Effect::Join {
+                resource: id,
+                requirement: requirement.to_owned(),
+                params,
+            });
         }
     }
 
     /// What is waited for must hang on an operation, so that the change ends when it does.
     fn settle_waits(&mut self) {
-        let hanging: BTreeSet<Wait> = self.plan.operations.iter().flat_map(|op| op.waits.iter().copied()).collect();
-        let loose: Vec<Wait> = self.waits.values().filter(|wait| !hanging.contains(wait)).copied().collect();
-        if self.goal.workload.is_some() && loose.is_empty() || self.plan.operations.is_empty() && loose.is_empty() {
+        let hanging: BTreeSet<Wait> = self
+            .plan
+            .operations
+            .iter()
+            .flat_map(|op| op.waits.iter().copied())
+            .collect();
+        let loose: Vec<Wait> = self
+            .waits
+            .values()
+            .filter(|wait| !hanging.contains(wait))
+            .copied()
+            .collect();
+        if self.goal.workload.is_some() && loose.is_empty()
+            || self.plan.operations.is_empty() && loose.is_empty()
+        {
             return;
         }
         let after = self.made.values().copied().collect();
@@ -568,7 +846,9 @@ impl Differ<'_> {
         }
         if self.goal.workload.is_none() && self.goal.metadata.is_none() {
             match look_up(&workload_key(self.snapshot), self.snapshot)? {
-                Some(workload) if workload.state != State::Destroyed => drop(links.entry(workload.id).or_default()),
+                Some(workload) if workload.state != State::Destroyed => {
+                    drop(links.entry(workload.id).or_default())
+                }
                 _ => {}
             }
         }
@@ -591,7 +871,10 @@ impl Differ<'_> {
         for (id, requirements) in &links {
             let resource = &self.snapshot.resources[id];
             for requirement in requirements {
-                self.plan.effects.push(Effect::Leave { resource: *id, requirement: requirement.clone() });
+                self.plan.effects.push(Effect::Leave {
+                    resource: *id,
+                    requirement: requirement.clone(),
+                });
                 let (action, reason) = match stays.get(id) {
                     Some(reason) => (Action::Release, reason.clone()),
                     None => (Action::Remove, "nothing uses it any more".to_owned()),
@@ -610,7 +893,10 @@ impl Differ<'_> {
     }
 
     fn is_replaced(&self, id: ResourceId) -> bool {
-        self.plan.effects.iter().any(|effect| matches!(effect, Effect::Replaced { old, .. } if *old == id))
+        self.plan
+            .effects
+            .iter()
+            .any(|effect| matches!(effect, Effect::Replaced { old, .. } if *old == id))
     }
 
     fn why_it_stays(&self, resource: &ResourceView, going: &BTreeSet<ResourceId>) -> Option<String> {
@@ -630,7 +916,9 @@ impl Differ<'_> {
             return Some(format!("still used by {}", resource.others_named(self.snapshot)));
         }
         if resource.open_operation.is_some() && resource.state != State::Destroy {
-            return Some("another deployment is busy with it; it goes when that is done and nobody uses it".into());
+            return Some(
+                "another deployment is busy with it; it goes when that is done and nobody uses it".into(),
+            );
         }
         if self.kept.iter().any(|(kept, _)| *kept == resource.id) {
             return Some("another requirement of this application uses it".into());
@@ -640,7 +928,10 @@ impl Differ<'_> {
             .iter()
             .filter(|dependent| !going.contains(dependent) && !self.wanted.contains(dependent))
             .map(|dependent| {
-                self.snapshot.resources.get(dependent).map_or_else(|| dependent.to_string(), |r| r.name.clone())
+                self.snapshot
+                    .resources
+                    .get(dependent)
+                    .map_or_else(|| dependent.to_string(), |r| r.name.clone())
             })
             .collect();
         (!blockers.is_empty()).then(|| format!("{} depends on it", blockers.join(", ")))
@@ -651,7 +942,13 @@ impl Differ<'_> {
         let index: BTreeMap<ResourceId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
         let before: Vec<Vec<usize>> = ids
             .iter()
-            .map(|id| self.snapshot.resources[id].dependents.iter().filter_map(|d| index.get(d).copied()).collect())
+            .map(|id| {
+                self.snapshot.resources[id]
+                    .dependents
+                    .iter()
+                    .filter_map(|d| index.get(d).copied())
+                    .collect()
+            })
             .collect();
         match super::order::dependency_order(&before) {
             Ok(order) => order.into_iter().map(|i| ids[i]).collect(),
@@ -660,12 +957,20 @@ impl Differ<'_> {
     }
 
     fn destroy(&mut self, resource: &ResourceView, going: &BTreeSet<ResourceId>, tail: &[OperationId]) {
-        if resource.state == State::Destroyed || resource.state == State::Destroy && resource.open_operation.is_some() {
+        if resource.state == State::Destroyed
+            || resource.state == State::Destroy && resource.open_operation.is_some()
+        {
             return;
         }
-        self.plan.effects.push(Effect::Doom { resource: resource.id, from: (resource.state, resource.status) });
+        self.plan.effects.push(Effect::Doom {
+            resource: resource.id,
+            from: (resource.state, resource.status),
+        });
         let manager = if resource.attempted || resource.applied.is_some() {
-            self.snapshot.versions.get(&resource.version).map(|version| version.manager.clone())
+            self.snapshot
+                .versions
+                .get(&resource.version)
+                .map(|version| version.manager.clone())
         } else {
             None
         };
@@ -703,7 +1008,11 @@ impl Differ<'_> {
             .collect();
         for old in replaced {
             let resource = &self.snapshot.resources[&old];
-            let manager = self.snapshot.versions.get(&resource.version).map(|v| v.manager.clone());
+            let manager = self
+                .snapshot
+                .versions
+                .get(&resource.version)
+                .map(|v| v.manager.clone());
             let id = self.operation(
                 Some(old),
                 OperationKind::Destroy,
@@ -746,11 +1055,21 @@ fn describe_trouble(resource: &ResourceView) -> String {
 fn slug(name: &str, id: ResourceId) -> String {
     let clean: String = name
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
         .take(30)
         .collect();
     let id = id.to_string();
     let clean = clean.trim_matches('-');
-    let clean = if clean.starts_with(|c: char| c.is_ascii_alphabetic()) { clean.to_owned() } else { format!("r{clean}") };
+    let clean = if clean.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        clean.to_owned()
+    } else {
+        format!("r{clean}")
+    };
     format!("{clean}-{}", &id[id.len() - 8..])
 }

@@ -127,13 +127,32 @@ pub enum Effect {
         generation: i64,
     },
     /// Marked for removal.
-    Doom { resource: ResourceId, from: (State, Status) },
+    Doom {
+        resource: ResourceId,
+        from: (State, Status),
+    },
     /// Waiting for destruction, wanted again: its destruction is called off.
-    Revive { resource: ResourceId, operation: Option<OperationId> },
-    Replaced { old: ResourceId, by: ResourceId },
-    Depend { resource: ResourceId, on: Vec<RecordedDependency> },
-    Join { resource: ResourceId, requirement: String, params: Params },
-    Leave { resource: ResourceId, requirement: String },
+    Revive {
+        resource: ResourceId,
+        operation: OperationId,
+    },
+    Replaced {
+        old: ResourceId,
+        by: ResourceId,
+    },
+    Depend {
+        resource: ResourceId,
+        on: Vec<RecordedDependency>,
+    },
+    Join {
+        resource: ResourceId,
+        requirement: String,
+        params: Params,
+    },
+    Leave {
+        resource: ResourceId,
+        requirement: String,
+    },
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]

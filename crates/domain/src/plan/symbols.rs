@@ -32,14 +32,22 @@ pub struct Symbols<'a> {
 
 impl Symbols<'_> {
     pub fn params(&self, raw: &Map<String, Value>, path: &str, problems: &mut Vec<Problem>) -> Params {
-        raw.iter().map(|(key, value)| (key.clone(), self.expr(value, &format!("{path}.{key}"), problems))).collect()
+        raw.iter()
+            .map(|(key, value)| (key.clone(), self.expr(value, &format!("{path}.{key}"), problems)))
+            .collect()
     }
 
     pub fn expr(&self, value: &Value, path: &str, problems: &mut Vec<Problem>) -> Expr {
         match value {
-            Value::String(text) if has_placeholder(text) || text.contains('$') => self.text(text, path, problems),
+            Value::String(text) if has_placeholder(text) || text.contains('$') => {
+                self.text(text, path, problems)
+            }
             Value::Array(items) => Expr::List(
-                items.iter().enumerate().map(|(i, item)| self.expr(item, &format!("{path}[{i}]"), problems)).collect(),
+                items
+                    .iter()
+                    .enumerate()
+                    .map(|(i, item)| self.expr(item, &format!("{path}[{i}]"), problems))
+                    .collect(),
             )
             .simplified(),
             Value::Object(entries) => Expr::Map(
@@ -55,7 +63,12 @@ impl Symbols<'_> {
 
     fn text(&self, text: &str, path: &str, problems: &mut Vec<Problem>) -> Expr {
         let mut refuse = |message: String, suggestion: Option<String>| {
-            problems.push(Problem { path: path.to_owned(), message, suggestion, at: None });
+            problems.push(Problem {
+                path: path.to_owned(),
+                message,
+                suggestion,
+                at: None,
+            });
         };
         let short = |name: &str| self.short && self.referents.contains_key(name);
         let parts = match parse_text(text, short) {
@@ -78,9 +91,14 @@ impl Symbols<'_> {
                 TextPart::Ref(Target::Resource { name, path: keys }) => match self.referents.get(&name) {
                     None => {
                         let close = nearest(&name, self.referents.keys().map(String::as_str));
-                        refuse(format!("there is no resource `{name}`"), close.map(|c| format!("did you mean `{c}`?")));
+                        refuse(
+                            format!("there is no resource `{name}`"),
+                            close.map(|c| format!("did you mean `{c}`?")),
+                        );
                     }
-                    Some(referent) if keys.is_empty() => filled.push(Part::Text(referent.resource.to_string())),
+                    Some(referent) if keys.is_empty() => {
+                        filled.push(Part::Text(referent.resource.to_string()))
+                    }
                     Some(referent) => {
                         if let Some(outputs) = &referent.outputs
                             && keys[0] != "id"
@@ -92,13 +110,22 @@ impl Symbols<'_> {
                             };
                             refuse(format!("`{name}` has no output `{}`", keys[0]), Some(suggestion));
                         }
-                        filled.push(Part::Ref(Ref { resource: referent.resource, path: keys }));
+                        filled.push(Part::Ref(Ref {
+                            resource: referent.resource,
+                            path: keys,
+                        }));
                     }
                 },
             }
         }
         if filled.iter().all(|part| matches!(part, Part::Text(_))) {
-            let text = filled.into_iter().map(|part| if let Part::Text(text) = part { text } else { String::new() });
+            let text = filled.into_iter().map(|part| {
+                if let Part::Text(text) = part {
+                    text
+                } else {
+                    String::new()
+                }
+            });
             return Expr::Literal(Value::String(text.collect()));
         }
         Expr::Parts(filled)

@@ -1,11 +1,6 @@
 //! The catalogue: applied document by document, looked at by kind.
 
-use axum::{
-    Json,
-    body::Bytes,
-    extract::State,
-    http::StatusCode,
-};
+use axum::{Json, body::Bytes, extract::State, http::StatusCode};
 use conductor_api::types::{
     Application, Applied, ApplyRequest, Environment, Organisation, Page, Problem, Rule, Template,
 };
@@ -17,7 +12,10 @@ use crate::{
 };
 
 fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
-    Json(Page { items, next_cursor: None })
+    Json(Page {
+        items,
+        next_cursor: None,
+    })
 }
 
 /// Applies one document of any kind; the same document twice changes nothing.
@@ -71,7 +69,11 @@ pub async fn rules(State(app): State<App>, _: Reader) -> Answer<Json<Page<Rule>>
 
 #[utoipa::path(delete, path = "/rules/{name}", tag = "catalogue", params(("name" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
-pub async fn delete_rule(State(app): State<App>, Admin(caller): Admin, At(name): At<String>) -> Answer<StatusCode> {
+pub async fn delete_rule(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    At(name): At<String>,
+) -> Answer<StatusCode> {
     app.engine.delete_rule(&name, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

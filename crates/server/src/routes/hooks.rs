@@ -50,7 +50,15 @@ pub async fn git(
     Writer(caller): Writer,
     Body(push): Body<Push>,
 ) -> Answer<impl IntoResponse> {
-    let ignored = |why: String| Ok((StatusCode::OK, Json(Pushed { deployments: vec![], ignored: Some(why) })));
+    let ignored = |why: String| {
+        Ok((
+            StatusCode::OK,
+            Json(Pushed {
+                deployments: vec![],
+                ignored: Some(why),
+            }),
+        ))
+    };
     let Some(branch) = push.reference.strip_prefix("refs/heads/") else {
         return ignored(format!("`{}` is no branch", push.reference));
     };
@@ -61,10 +69,16 @@ pub async fn git(
     let addresses = addresses(&push);
     let mut deployments = Vec::new();
     for application in app.engine.applications().await? {
-        let Some(repository) = application.repository.as_deref().filter(|url| addresses.contains(&plain(url))) else {
+        let Some(repository) = application
+            .repository
+            .as_deref()
+            .filter(|url| addresses.contains(&plain(url)))
+        else {
             continue;
         };
-        let Some(environment) = application.document["branches"][branch].as_str() else { continue };
+        let Some(environment) = application.document["branches"][branch].as_str() else {
+            continue;
+        };
         let path = application.document["path"].as_str().unwrap_or("score.yaml");
         let manifest = read_at(repository, branch, &push.after, path).await?;
         let request = DeploymentRequest {
@@ -78,23 +92,46 @@ pub async fn git(
         deployments.push(app.engine.deploy(request, &caller.name, Some(&key)).await?);
     }
     if deployments.is_empty() {
-        return ignored(format!("no application has this repository and deploys branch `{branch}`"));
+        return ignored(format!(
+            "no application has this repository and deploys branch `{branch}`"
+        ));
     }
-    Ok((StatusCode::ACCEPTED, Json(Pushed { deployments, ignored: None })))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(Pushed {
+            deployments,
+            ignored: None,
+        }),
+    ))
 }
 
 /// One repository has many addresses; they are compared without scheme, user and ending.
 fn plain(url: &str) -> String {
     let url = url.trim_end_matches('/').trim_end_matches(".git");
     let url = url.split_once("://").map_or(url, |(_, rest)| rest);
-    url.rsplit_once('@').map_or(url, |(_, rest)| rest).replacen(':', "/", 1)
+    url.rsplit_once('@')
+        .map_or(url, |(_, rest)| rest)
+        .replacen(':', "/", 1)
 }
 
 fn addresses(push: &Push) -> Vec<String> {
-    let names = ["clone_url", "ssh_url", "html_url", "git_url", "url", "http_url", "git_http_url", "git_ssh_url", "web_url"];
+    let names = [
+        "clone_url",
+        "ssh_url",
+        "html_url",
+        "git_url",
+        "url",
+        "http_url",
+        "git_http_url",
+        "git_ssh_url",
+        "web_url",
+    ];
     let sources = [&push.repository, &push.project];
     let found = sources.iter().filter_map(|source| source.as_ref());
-    found.flat_map(|source| names.iter().filter_map(|name| source.get(*name)?.as_str())).map(plain).collect()
+    found
+        .flat_map(|source| names.iter().filter_map(|name| source.get(*name)?.as_str()))
+        .map(plain)
+        .collect()
 }
 
 /// A file as it is at a commit. The commit is fetched alone where the server allows it, else with its branch.
@@ -103,14 +140,32 @@ async fn read_at(repository: &str, branch: &str, commit: &str, path: &str) -> An
     let failed = |detail: String| Failed::new(StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::Failed, detail);
     let read = async {
         run(&folder, &["init", "--quiet", "."]).await?;
-        if run(&folder, &["fetch", "--quiet", "--depth=1", "--", repository, commit]).await.is_err() {
-            run(&folder, &["fetch", "--quiet", "--", repository, &format!("refs/heads/{branch}")]).await?;
+        if run(
+            &folder,
+            &["fetch", "--quiet", "--depth=1", "--", repository, commit],
+        )
+        .await
+        .is_err()
+        {
+            run(
+                &folder,
+                &[
+                    "fetch",
+                    "--quiet",
+                    "--",
+                    repository,
+                    &format!("refs/heads/{branch}"),
+                ],
+            )
+            .await?;
         }
         run(&folder, &["show", &format!("{commit}:{path}")]).await
     };
     let made = std::fs::create_dir(&folder).map_err(|error| failed(error.to_string()));
     let result = match made {
-        Ok(()) => read.await.map_err(|error| failed(format!("{path} at {commit} could not be read: {error}"))),
+        Ok(()) => read
+            .await
+            .map_err(|error| failed(format!("{path} at {commit} could not be read: {error}"))),
         Err(error) => Err(error),
     };
     let _ = std::fs::remove_dir_all(&folder);
@@ -138,7 +193,13 @@ async fn run(folder: &std::path::Path, args: &[&str]) -> Result<String, String> 
         return String::from_utf8(output.stdout).map_err(|_| "it is not text".to_owned());
     }
     let error = String::from_utf8_lossy(&output.stderr);
-    Err(error.lines().next_back().unwrap_or("git failed").chars().take(300).collect())
+    Err(error
+        .lines()
+        .next_back()
+        .unwrap_or("git failed")
+        .chars()
+        .take(300)
+        .collect())
 }
 
 #[cfg(test)]
@@ -147,7 +208,11 @@ mod tests {
 
     #[test]
     fn one_repository_is_recognised_by_any_of_its_addresses() {
-        let addresses = ["https://git.example/team/app.git", "ssh://git@git.example/team/app", "git@git.example:team/app.git"];
+        let addresses = [
+            "https://git.example/team/app.git",
+            "ssh://git@git.example/team/app",
+            "git@git.example:team/app.git",
+        ];
         for address in addresses {
             assert_eq!(plain(address), "git.example/team/app");
         }

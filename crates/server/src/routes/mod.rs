@@ -54,7 +54,11 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(catalogue::rules))
         .routes(routes!(catalogue::delete_rule))
         .layer(DefaultBodyLimit::max(DOCUMENT_LIMIT))
-        .merge(OpenApiRouter::new().routes(routes!(catalogue::keep_blob)).layer(DefaultBodyLimit::max(FILES_LIMIT)))
+        .merge(
+            OpenApiRouter::new()
+                .routes(routes!(catalogue::keep_blob))
+                .layer(DefaultBodyLimit::max(FILES_LIMIT)),
+        )
 }
 
 /// The filters every list takes.
@@ -78,13 +82,15 @@ pub struct ListQuery {
 }
 
 fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: Option<&String>) -> Answer<Option<T>> {
-    text.map(|text| text.parse()).transpose().map_err(|error: T::Err| {
-        Failed::new(
-            axum::http::StatusCode::BAD_REQUEST,
-            conductor_domain::lifecycle::ErrorCode::Invalid,
-            error.to_string(),
-        )
-    })
+    text.map(|text| text.parse())
+        .transpose()
+        .map_err(|error: T::Err| {
+            Failed::new(
+                axum::http::StatusCode::BAD_REQUEST,
+                conductor_domain::lifecycle::ErrorCode::Invalid,
+                error.to_string(),
+            )
+        })
 }
 
 impl TryFrom<ListQuery> for Query {

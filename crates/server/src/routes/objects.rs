@@ -2,8 +2,8 @@
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{
-    Consumer, ConsumerRequest, Deployment, Event, Operation, OutputsByRequirement, Page, Problem, Resource, Token, TokenRequest,
-    WorkerInfo,
+    Consumer, ConsumerRequest, Deployment, Event, Operation, OutputsByRequirement, Page, Problem, Resource,
+    Token, TokenRequest, WorkerInfo,
 };
 use conductor_domain::ids::{OperationId, ResourceId, TokenId};
 use serde::Deserialize;
@@ -16,12 +16,19 @@ use crate::{
 };
 
 fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
-    Json(Page { items, next_cursor: None })
+    Json(Page {
+        items,
+        next_cursor: None,
+    })
 }
 
 #[utoipa::path(get, path = "/resources", tag = "resources", params(ListQuery),
     responses((status = 200, body = Page<Resource>), (status = 404, body = Problem)))]
-pub async fn resources(State(app): State<App>, _: Reader, Ask(query): Ask<ListQuery>) -> Answer<Json<Page<Resource>>> {
+pub async fn resources(
+    State(app): State<App>,
+    _: Reader,
+    Ask(query): Ask<ListQuery>,
+) -> Answer<Json<Page<Resource>>> {
     Ok(Json(app.engine.resources(query.try_into()?).await?))
 }
 
@@ -41,7 +48,10 @@ pub async fn add_consumer(
     At(id): At<ResourceId>,
     Body(request): Body<ConsumerRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((StatusCode::CREATED, Json(app.engine.add_consumer(id, request, &caller.name).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(app.engine.add_consumer(id, request, &caller.name).await?),
+    ))
 }
 
 #[derive(Deserialize, Default, utoipa::IntoParams)]
@@ -63,7 +73,9 @@ pub async fn remove_consumer(
     Ask(query): Ask<ConsumerQuery>,
 ) -> Answer<StatusCode> {
     let (environment, requirement) = (query.environment.as_deref(), query.requirement.as_deref());
-    app.engine.remove_consumer(id, &application, environment, requirement, &caller.name).await?;
+    app.engine
+        .remove_consumer(id, &application, environment, requirement, &caller.name)
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -79,7 +91,11 @@ pub async fn operations(
 
 #[utoipa::path(get, path = "/operations/{id}", tag = "operations", params(("id" = String, Path)),
     responses((status = 200, body = Operation), (status = 404, body = Problem)))]
-pub async fn operation(State(app): State<App>, _: Reader, At(id): At<OperationId>) -> Answer<Json<Operation>> {
+pub async fn operation(
+    State(app): State<App>,
+    _: Reader,
+    At(id): At<OperationId>,
+) -> Answer<Json<Operation>> {
     Ok(Json(app.engine.operation(id).await?))
 }
 
@@ -92,7 +108,10 @@ pub async fn cancel_operation(
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
     let change = app.engine.change_of(id).await?;
-    Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(change, false, &caller.name).await?)))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(app.engine.cancel(change, false, &caller.name).await?),
+    ))
 }
 
 /// Plans the change of a failed operation again.
@@ -104,7 +123,10 @@ pub async fn retry_operation(
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
     let change = app.engine.change_of(id).await?;
-    Ok((StatusCode::ACCEPTED, Json(app.engine.retry(change, &caller.name).await?)))
+    Ok((
+        StatusCode::ACCEPTED,
+        Json(app.engine.retry(change, &caller.name).await?),
+    ))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -127,9 +149,15 @@ pub async fn outputs(
     if query.reveal && !caller.may(conductor_engine::Role::Write) {
         use conductor_domain::lifecycle::ErrorCode;
         let detail = "revealing secrets takes the role write";
-        return Err(crate::problem::Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
+        return Err(crate::problem::Failed::new(
+            StatusCode::FORBIDDEN,
+            ErrorCode::PermissionDenied,
+            detail,
+        ));
     }
-    Ok(Json(app.engine.outputs(&query.app, &query.env, query.reveal).await?))
+    Ok(Json(
+        app.engine.outputs(&query.app, &query.env, query.reveal).await?,
+    ))
 }
 
 #[utoipa::path(get, path = "/workers", tag = "workers", responses((status = 200, body = Page<WorkerInfo>)))]
@@ -138,7 +166,11 @@ pub async fn workers(State(app): State<App>, _: Reader) -> Answer<Json<Page<Work
 }
 
 #[utoipa::path(get, path = "/events", tag = "events", params(ListQuery), responses((status = 200, body = Page<Event>)))]
-pub async fn list_events(State(app): State<App>, _: Reader, Ask(query): Ask<ListQuery>) -> Answer<Json<Page<Event>>> {
+pub async fn list_events(
+    State(app): State<App>,
+    _: Reader,
+    Ask(query): Ask<ListQuery>,
+) -> Answer<Json<Page<Event>>> {
     Ok(Json(app.engine.events(query.try_into()?).await?))
 }
 
@@ -150,7 +182,10 @@ pub async fn create_token(
     Admin(caller): Admin,
     Body(request): Body<TokenRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((StatusCode::CREATED, Json(app.engine.create_token(request, &caller.name).await?)))
+    Ok((
+        StatusCode::CREATED,
+        Json(app.engine.create_token(request, &caller.name).await?),
+    ))
 }
 
 #[utoipa::path(get, path = "/tokens", tag = "tokens", responses((status = 200, body = Page<Token>)))]
@@ -160,7 +195,11 @@ pub async fn tokens(State(app): State<App>, _: Admin) -> Answer<Json<Page<Token>
 
 #[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
     responses((status = 204), (status = 404, body = Problem)))]
-pub async fn revoke_token(State(app): State<App>, Admin(caller): Admin, At(id): At<TokenId>) -> Answer<StatusCode> {
+pub async fn revoke_token(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    At(id): At<TokenId>,
+) -> Answer<StatusCode> {
     app.engine.revoke_token(id, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
