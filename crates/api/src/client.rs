@@ -49,9 +49,7 @@ pub type ClientResult<T> = Result<T, ClientError>;
 
 /// `key=value&…`, escaped; pairs without a value are left out.
 pub fn query(pairs: &[(&str, Option<String>)]) -> String {
-    let given = pairs
-        .iter()
-        .filter_map(|(key, value)| Some(format!("{key}={}", escape(value.as_ref()?))));
+    let given = pairs.iter().filter_map(|(key, value)| Some(format!("{key}={}", escape(value.as_ref()?))));
     let text = given.collect::<Vec<_>>().join("&");
     if text.is_empty() { text } else { format!("?{text}") }
 }
@@ -117,32 +115,20 @@ impl Client {
         headers: Vec<(String, String)>,
         body: Bytes,
     ) -> ClientResult<Bytes> {
-        let response = self
-            .transport
-            .send(Request {
-                method,
-                path,
-                content_type,
-                headers,
-                body,
-            })
-            .await?;
+        let response = self.transport.send(Request { method, path, content_type, headers, body }).await?;
         if response.status < 400 {
             return Ok(response.body);
         }
-        Err(ClientError::Problem(Box::new(
-            serde_json::from_slice(&response.body).unwrap_or_else(|_| Problem {
+        Err(ClientError::Problem(Box::new(serde_json::from_slice(&response.body).unwrap_or_else(|_| {
+            Problem {
                 kind: "about:blank".into(),
                 title: "error".into(),
                 status: response.status,
-                detail: String::from_utf8_lossy(&response.body)
-                    .chars()
-                    .take(500)
-                    .collect(),
+                detail: String::from_utf8_lossy(&response.body).chars().take(500).collect(),
                 code: "failed".into(),
                 ..Problem::default()
-            }),
-        )))
+            }
+        }))))
     }
 
     async fn call<T: DeserializeOwned>(
@@ -151,14 +137,8 @@ impl Client {
         path: String,
         body: Bytes,
     ) -> ClientResult<T> {
-        let answer = self
-            .raw(method, format!("/api/v1{path}"), "application/json", vec![], body)
-            .await?;
-        let answer = if answer.is_empty() {
-            Bytes::from_static(b"null")
-        } else {
-            answer
-        };
+        let answer = self.raw(method, format!("/api/v1{path}"), "application/json", vec![], body).await?;
+        let answer = if answer.is_empty() { Bytes::from_static(b"null") } else { answer };
         serde_json::from_slice(&answer).map_err(|error| ClientError::Nonsense(error.to_string()))
     }
 
@@ -215,10 +195,7 @@ impl Client {
         seen: Option<&str>,
         wait_ms: u64,
     ) -> ClientResult<Deployment> {
-        let query = query(&[
-            ("wait", Some(wait_ms.to_string())),
-            ("seen", seen.map(str::to_owned)),
-        ]);
+        let query = query(&[("wait", Some(wait_ms.to_string())), ("seen", seen.map(str::to_owned))]);
         self.get(format!("/deployments/{id}{query}")).await
     }
 
@@ -227,25 +204,16 @@ impl Client {
     }
 
     pub async fn cancel(&self, id: ChangeId, rollback: bool) -> ClientResult<Deployment> {
-        self.send(
-            "POST",
-            format!("/deployments/{id}/cancel"),
-            &CancelRequest { rollback },
-        )
-        .await
+        self.send("POST", format!("/deployments/{id}/cancel"), &CancelRequest { rollback }).await
     }
 
     pub async fn retry(&self, id: ChangeId) -> ClientResult<Deployment> {
-        self.send("POST", format!("/deployments/{id}/retry"), &serde_json::json!({}))
-            .await
+        self.send("POST", format!("/deployments/{id}/retry"), &serde_json::json!({})).await
     }
 
     /// Log lines after `after`; waits up to `wait_ms` for more while the deployment runs.
     pub async fn logs(&self, id: ChangeId, after: i64, wait_ms: u64) -> ClientResult<LogPage> {
-        let query = query(&[
-            ("after", Some(after.to_string())),
-            ("wait", Some(wait_ms.to_string())),
-        ]);
+        let query = query(&[("after", Some(after.to_string())), ("wait", Some(wait_ms.to_string()))]);
         self.get(format!("/deployments/{id}/logs{query}")).await
     }
 
@@ -258,8 +226,7 @@ impl Client {
     }
 
     pub async fn add_consumer(&self, id: ResourceId, request: &ConsumerRequest) -> ClientResult<Consumer> {
-        self.send("POST", format!("/resources/{id}/consumers"), request)
-            .await
+        self.send("POST", format!("/resources/{id}/consumers"), request).await
     }
 
     pub async fn operations(&self, filter: &ListFilter) -> ClientResult<Vec<Operation>> {
@@ -287,8 +254,7 @@ impl Client {
     }
 
     pub async fn delete_rule(&self, name: &str) -> ClientResult<()> {
-        self.call("DELETE", format!("/rules/{}", escape(name)), Bytes::new())
-            .await
+        self.call("DELETE", format!("/rules/{}", escape(name)), Bytes::new()).await
     }
 
     pub async fn workers(&self) -> ClientResult<Vec<WorkerInfo>> {
@@ -307,9 +273,7 @@ impl Client {
     /// Sends packed files; the digest is checked.
     pub async fn keep_blob(&self, digest: &str, body: Bytes) -> ClientResult<()> {
         let path = format!("/api/v1/blobs/{}", escape(digest));
-        self.raw("PUT", path, "application/octet-stream", vec![], body)
-            .await
-            .map(drop)
+        self.raw("PUT", path, "application/octet-stream", vec![], body).await.map(drop)
     }
 
     pub async fn outputs(

@@ -27,11 +27,7 @@ impl HttpTransport {
             .tcp_nodelay(true)
             .build()
             .map_err(|error| ClientError::Unreachable(error.to_string()))?;
-        Ok(Self {
-            base: url.trim_end_matches('/').to_owned(),
-            token,
-            client,
-        })
+        Ok(Self { base: url.trim_end_matches('/').to_owned(), token, client })
     }
 
     pub fn client(url: &str, token: Option<String>) -> Result<Client, ClientError> {
@@ -43,9 +39,8 @@ impl HttpTransport {
 impl Transport for HttpTransport {
     async fn send(&self, request: Request) -> Result<Response, ClientError> {
         let unreachable = |error: reqwest::Error| {
-            let cause = std::error::Error::source(&error)
-                .map(|cause| format!(": {cause}"))
-                .unwrap_or_default();
+            let cause =
+                std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
             ClientError::Unreachable(format!("{}{cause}", error.without_url()))
         };
         let method = reqwest::Method::from_bytes(request.method.as_bytes())
@@ -63,10 +58,7 @@ impl Transport for HttpTransport {
         }
         let response = call.send().await.map_err(unreachable)?;
         let status = response.status().as_u16();
-        Ok(Response {
-            status,
-            body: response.bytes().await.map_err(unreachable)?,
-        })
+        Ok(Response { status, body: response.bytes().await.map_err(unreachable)? })
     }
 }
 
@@ -81,21 +73,9 @@ impl RemoteLink {
     }
 
     async fn call(&self, method: &'static str, path: String, body: Bytes, json: bool) -> LinkResult<Bytes> {
-        let content_type = if json {
-            "application/json"
-        } else {
-            "application/octet-stream"
-        };
-        self.client
-            .raw(
-                method,
-                format!("/api/v1/worker{path}"),
-                content_type,
-                vec![],
-                body,
-            )
-            .await
-            .map_err(|error| match error {
+        let content_type = if json { "application/json" } else { "application/octet-stream" };
+        self.client.raw(method, format!("/api/v1/worker{path}"), content_type, vec![], body).await.map_err(
+            |error| match error {
                 ClientError::Unreachable(text) => LinkError::Unreachable(text),
                 ClientError::Problem(problem) => match problem.status {
                     410 => LinkError::Lost,
@@ -104,7 +84,8 @@ impl RemoteLink {
                     _ => LinkError::Refused(problem.detail),
                 },
                 ClientError::Nonsense(text) => LinkError::Refused(text),
-            })
+            },
+        )
     }
 
     async fn exchange<T: serde::de::DeserializeOwned>(
@@ -114,11 +95,7 @@ impl RemoteLink {
     ) -> LinkResult<T> {
         let body = serde_json::to_vec(body).map_err(|error| LinkError::Refused(error.to_string()))?;
         let answer = self.call("POST", path, body.into(), true).await?;
-        let answer = if answer.is_empty() {
-            Bytes::from_static(b"null")
-        } else {
-            answer
-        };
+        let answer = if answer.is_empty() { Bytes::from_static(b"null") } else { answer };
         serde_json::from_slice(&answer).map_err(|error| LinkError::Refused(error.to_string()))
     }
 }
@@ -144,8 +121,7 @@ impl WorkerLink for RemoteLink {
     }
 
     async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
-        self.call("GET", format!("/blobs/{}", escape(digest)), Bytes::new(), false)
-            .await
+        self.call("GET", format!("/blobs/{}", escape(digest)), Bytes::new(), false).await
     }
 
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()> {
@@ -154,16 +130,12 @@ impl WorkerLink for RemoteLink {
     }
 
     async fn read_state(&self, claim: Claim) -> LinkResult<Option<Bytes>> {
-        let body = self
-            .call("GET", on(claim, "state", &[]), Bytes::new(), false)
-            .await?;
+        let body = self.call("GET", on(claim, "state", &[]), Bytes::new(), false).await?;
         Ok((!body.is_empty()).then_some(body))
     }
 
     async fn write_state(&self, claim: Claim, lock: Option<String>, body: Bytes) -> LinkResult<()> {
-        self.call("PUT", on(claim, "state", &[("lock", lock)]), body, false)
-            .await
-            .map(drop)
+        self.call("PUT", on(claim, "state", &[("lock", lock)]), body, false).await.map(drop)
     }
 
     async fn lock_state(&self, claim: Claim, lock: StateLock) -> LinkResult<LockAnswer> {

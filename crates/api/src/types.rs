@@ -151,9 +151,7 @@ pub struct Deployment {
 
 impl Deployment {
     pub fn is_over(&self) -> bool {
-        self.status
-            .parse::<ChangeStatus>()
-            .is_ok_and(ChangeStatus::is_over)
+        self.status.parse::<ChangeStatus>().is_ok_and(ChangeStatus::is_over)
     }
 }
 

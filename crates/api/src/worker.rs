@@ -72,10 +72,7 @@ pub struct Acquired {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Task {
-    Describe {
-        config: Map<String, Value>,
-        parameters: Option<Value>,
-    },
+    Describe { config: Map<String, Value>, parameters: Option<Value> },
     Step(Box<Step>),
 }
 

@@ -92,21 +92,12 @@ pub struct Asker<'a> {
 
 impl Criteria {
     fn fields(&self) -> [(&Option<String>, u32); 4] {
-        [
-            (&self.environment_type, 1),
-            (&self.application, 2),
-            (&self.environment, 4),
-            (&self.class, 8),
-        ]
+        [(&self.environment_type, 1), (&self.application, 2), (&self.environment, 4), (&self.class, 8)]
     }
 
     pub fn weight(&self) -> u32 {
-        let fields = self
-            .fields()
-            .iter()
-            .filter(|(field, _)| field.is_some())
-            .map(|(_, weight)| weight)
-            .sum::<u32>();
+        let fields =
+            self.fields().iter().filter(|(field, _)| field.is_some()).map(|(_, weight)| weight).sum::<u32>();
         fields + 16 * self.labels.len() as u32
     }
 
@@ -118,10 +109,7 @@ impl Criteria {
             && same(&self.environment, asker.environment)
             && same(&self.environment_type, asker.environment_type)
             && same(&self.application, asker.application)
-            && self
-                .labels
-                .iter()
-                .all(|(key, value)| asker.labels.get(key) == Some(value))
+            && self.labels.iter().all(|(key, value)| asker.labels.get(key) == Some(value))
     }
 
     /// Whether one requirement could fit both with neither the stronger.
@@ -160,10 +148,8 @@ pub fn choose_template(
     rules: &[Rule],
     types: &[String],
 ) -> Result<Choice, NoTemplate> {
-    let best = rules
-        .iter()
-        .filter(|rule| rule.criteria.fits(asker))
-        .max_by_key(|rule| rule.criteria.weight());
+    let best =
+        rules.iter().filter(|rule| rule.criteria.fits(asker)).max_by_key(|rule| rule.criteria.weight());
     if let Some(rule) = best {
         let version = newest(versions, &rule.template, rule.version.as_ref()).ok_or_else(|| NoTemplate {
             message: format!(
@@ -173,11 +159,7 @@ pub fn choose_template(
             suggestion: Some("apply a version of it that is not disabled, or change the rule".into()),
         })?;
         let reason = format!("rule `{}` chose {}", rule.name, version.label());
-        return Ok(Choice {
-            version,
-            pinned: rule.version.is_some(),
-            reason,
-        });
+        return Ok(Choice { version, pinned: rule.version.is_some(), reason });
     }
     let mut names: Vec<&str> = versions
         .iter()
@@ -191,16 +173,8 @@ pub fn choose_template(
         [name] => {
             let version =
                 newest(versions, name, None).ok_or_else(|| nothing_serves(asker, versions, types))?;
-            let reason = format!(
-                "{} is the only template for type `{}`",
-                version.label(),
-                asker.kind
-            );
-            Ok(Choice {
-                version,
-                pinned: false,
-                reason,
-            })
+            let reason = format!("{} is the only template for type `{}`", version.label(), asker.kind);
+            Ok(Choice { version, pinned: false, reason })
         }
         several => Err(NoTemplate {
             message: format!(
@@ -239,10 +213,7 @@ fn nothing_serves(asker: &Asker<'_>, versions: &[Arc<TemplateVersion>], types: &
         classes => format!("there is class {}", classes.join(", ")),
     };
     NoTemplate {
-        message: format!(
-            "no template makes type `{}` of class `{}`",
-            asker.kind, asker.class
-        ),
+        message: format!("no template makes type `{}` of class `{}`", asker.kind, asker.class),
         suggestion: Some(suggestion),
     }
 }
@@ -256,11 +227,7 @@ fn newest(
     let usable =
         |version: &&Arc<TemplateVersion>| version.name == name && version.state != VersionState::Disabled;
     match wanted {
-        Some(wanted) => versions
-            .iter()
-            .filter(usable)
-            .find(|version| version.version == *wanted)
-            .cloned(),
+        Some(wanted) => versions.iter().filter(usable).find(|version| version.version == *wanted).cloned(),
         None => versions
             .iter()
             .filter(usable)

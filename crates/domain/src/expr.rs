@@ -69,11 +69,7 @@ impl Expr {
     pub fn known(&self) -> Option<Value> {
         match self {
             Self::Literal(value) => Some(value.clone()),
-            Self::List(items) => items
-                .iter()
-                .map(Self::known)
-                .collect::<Option<Vec<_>>>()
-                .map(Value::Array),
+            Self::List(items) => items.iter().map(Self::known).collect::<Option<Vec<_>>>().map(Value::Array),
             Self::Map(entries) => entries
                 .iter()
                 .map(|(key, entry)| Some((key.clone(), entry.known()?)))
@@ -100,12 +96,9 @@ impl Expr {
     ) -> Result<Value, MissingOutput> {
         Ok(match self {
             Self::Literal(value) => value.clone(),
-            Self::List(items) => Value::Array(
-                items
-                    .iter()
-                    .map(|item| item.fill(output, sensitive))
-                    .collect::<Result<_, _>>()?,
-            ),
+            Self::List(items) => {
+                Value::Array(items.iter().map(|item| item.fill(output, sensitive)).collect::<Result<_, _>>()?)
+            }
             Self::Map(entries) => Value::Object(
                 entries
                     .iter()
@@ -138,10 +131,7 @@ impl Expr {
             Self::Literal(value) => escape(value),
             Self::List(items) => Value::Array(items.iter().map(Self::to_json).collect()),
             Self::Map(entries) => tagged_if_ambiguous(
-                entries
-                    .iter()
-                    .map(|(key, entry)| (key.clone(), entry.to_json()))
-                    .collect(),
+                entries.iter().map(|(key, entry)| (key.clone(), entry.to_json())).collect(),
             ),
             Self::Parts(parts) => Value::Object(Map::from_iter([(
                 TAG.to_owned(),
@@ -160,20 +150,12 @@ impl Expr {
                         Err(_) => Self::Literal(value.clone()),
                     }
                 }
-                Some(Value::Object(inner)) if entries.len() == 1 => Self::Map(
-                    inner
-                        .iter()
-                        .map(|(k, v)| (k.clone(), Self::from_json(v)))
-                        .collect(),
-                )
-                .simplified(),
-                _ => Self::Map(
-                    entries
-                        .iter()
-                        .map(|(k, v)| (k.clone(), Self::from_json(v)))
-                        .collect(),
-                )
-                .simplified(),
+                Some(Value::Object(inner)) if entries.len() == 1 => {
+                    Self::Map(inner.iter().map(|(k, v)| (k.clone(), Self::from_json(v))).collect())
+                        .simplified()
+                }
+                _ => Self::Map(entries.iter().map(|(k, v)| (k.clone(), Self::from_json(v))).collect())
+                    .simplified(),
             },
             literal => Self::Literal(literal.clone()),
         }
@@ -191,12 +173,9 @@ impl Expr {
 fn escape(value: &Value) -> Value {
     match value {
         Value::Array(items) => Value::Array(items.iter().map(escape).collect()),
-        Value::Object(entries) => tagged_if_ambiguous(
-            entries
-                .iter()
-                .map(|(key, entry)| (key.clone(), escape(entry)))
-                .collect(),
-        ),
+        Value::Object(entries) => {
+            tagged_if_ambiguous(entries.iter().map(|(key, entry)| (key.clone(), escape(entry))).collect())
+        }
         other => other.clone(),
     }
 }
@@ -218,23 +197,13 @@ pub fn as_text(value: &Value) -> String {
 }
 
 pub fn params_to_json(params: &Params) -> Value {
-    Value::Object(
-        params
-            .iter()
-            .map(|(key, expr)| (key.clone(), expr.to_json()))
-            .collect(),
-    )
+    Value::Object(params.iter().map(|(key, expr)| (key.clone(), expr.to_json())).collect())
 }
 
 pub fn params_from_json(value: &Value) -> Params {
     value
         .as_object()
-        .map(|entries| {
-            entries
-                .iter()
-                .map(|(key, value)| (key.clone(), Expr::from_json(value)))
-                .collect()
-        })
+        .map(|entries| entries.iter().map(|(key, value)| (key.clone(), Expr::from_json(value))).collect())
         .unwrap_or_default()
 }
 
@@ -252,42 +221,23 @@ mod tests {
     use super::*;
 
     fn reference(path: &str) -> Part {
-        Part::Ref(Ref {
-            resource: ResourceId(Uuid::from_u128(7)),
-            path: vec![path.into()],
-        })
+        Part::Ref(Ref { resource: ResourceId(Uuid::from_u128(7)), path: vec![path.into()] })
     }
 
     #[test]
     fn a_lone_reference_keeps_its_type_and_text_around_it_makes_text() {
-        let mut outputs = |_: &Ref| {
-            Ok(Resolved {
-                value: json!(5432),
-                sensitive: false,
-            })
-        };
-        let lone = Expr::Parts(vec![reference("port")])
-            .resolve(&mut outputs)
-            .unwrap();
+        let mut outputs = |_: &Ref| Ok(Resolved { value: json!(5432), sensitive: false });
+        let lone = Expr::Parts(vec![reference("port")]).resolve(&mut outputs).unwrap();
         assert_eq!(lone.value, json!(5432));
-        let text = Expr::Parts(vec![Part::Text(":".into()), reference("port")])
-            .resolve(&mut outputs)
-            .unwrap();
+        let text =
+            Expr::Parts(vec![Part::Text(":".into()), reference("port")]).resolve(&mut outputs).unwrap();
         assert_eq!(text.value, json!(":5432"));
     }
 
     #[test]
     fn what_holds_a_secret_is_secret() {
-        let mut outputs = |_: &Ref| {
-            Ok(Resolved {
-                value: json!("hush"),
-                sensitive: true,
-            })
-        };
-        let expr = Expr::Map(BTreeMap::from([(
-            "url".into(),
-            Expr::Parts(vec![reference("password")]),
-        )]));
+        let mut outputs = |_: &Ref| Ok(Resolved { value: json!("hush"), sensitive: true });
+        let expr = Expr::Map(BTreeMap::from([("url".into(), Expr::Parts(vec![reference("password")]))]));
         assert!(expr.resolve(&mut outputs).unwrap().sensitive);
     }
 

@@ -21,10 +21,7 @@ pub struct InvalidId {
 
 fn encode(id: Uuid) -> String {
     let value = id.as_u128();
-    (0..TEXT_LENGTH)
-        .rev()
-        .map(|i| ALPHABET[((value >> (i * 5)) & 31) as usize] as char)
-        .collect()
+    (0..TEXT_LENGTH).rev().map(|i| ALPHABET[((value >> (i * 5)) & 31) as usize] as char).collect()
 }
 
 fn decode(text: &str) -> Option<Uuid> {
@@ -126,10 +123,7 @@ mod tests {
 
     #[test]
     fn the_text_form_goes_both_ways_and_sorts_like_the_bytes() {
-        let (small, large) = (
-            ResourceId(Uuid::from_u128(41)),
-            ResourceId(Uuid::from_u128(u128::MAX)),
-        );
+        let (small, large) = (ResourceId(Uuid::from_u128(41)), ResourceId(Uuid::from_u128(u128::MAX)));
         for id in [small, large] {
             assert_eq!(id.to_string().parse(), Ok(id));
             assert_eq!(id.to_string().len(), "res_".len() + TEXT_LENGTH);
@@ -139,13 +133,8 @@ mod tests {
 
     #[test]
     fn another_prefix_another_length_or_an_overflow_is_refused() {
-        for text in [
-            "app_00000000000000000000000000",
-            "res_0",
-            "res_zzzzzzzzzzzzzzzzzzzzzzzzzz",
-            "",
-            "res_é",
-        ] {
+        for text in ["app_00000000000000000000000000", "res_0", "res_zzzzzzzzzzzzzzzzzzzzzzzzzz", "", "res_é"]
+        {
             assert!(text.parse::<ResourceId>().is_err(), "{text}");
         }
     }

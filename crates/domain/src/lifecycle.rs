@@ -138,10 +138,7 @@ words! {
 
 impl OperationStatus {
     pub fn is_over(self) -> bool {
-        matches!(
-            self,
-            Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut
-        )
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
     }
 }
 
@@ -159,10 +156,7 @@ words! {
 
 impl ChangeStatus {
     pub fn is_over(self) -> bool {
-        matches!(
-            self,
-            Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut
-        )
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
     }
 }
 
@@ -251,12 +245,7 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            hint: None,
-            operation: None,
-        }
+        Self { code, message: message.into(), hint: None, operation: None }
     }
 }
 
@@ -333,10 +322,7 @@ mod tests {
             "destroy/queued = PendingDeletion",
             "destroyed/done = Deleted",
         ] {
-            assert!(
-                table.iter().any(|line| line == expected),
-                "{expected} not in {table:#?}"
-            );
+            assert!(table.iter().any(|line| line == expected), "{expected} not in {table:#?}");
         }
     }
 
@@ -344,9 +330,6 @@ mod tests {
     fn words_are_read_back_and_wrong_ones_listed() {
         assert_eq!("timed_out".parse(), Ok(OperationStatus::TimedOut));
         let error = "done".parse::<State>().unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "`done` is not one of provision, provisioned, destroy, destroyed"
-        );
+        assert_eq!(error, "`done` is not one of provision, provisioned, destroy, destroyed");
     }
 }

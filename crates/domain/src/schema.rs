@@ -44,11 +44,7 @@ impl Schema {
     }
 
     fn properties(&self) -> impl Iterator<Item = (&String, &Value)> {
-        self.json
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
+        self.json.get("properties").and_then(Value::as_object).into_iter().flatten()
     }
 
     fn annotated(&self, word: &str) -> BTreeSet<String> {
@@ -99,9 +95,7 @@ impl Schema {
             .iter_errors(&instance)
             .filter(|error| {
                 let at = error.instance_path().to_string();
-                !unknown
-                    .iter()
-                    .any(|path| at == *path || at.starts_with(&format!("{path}/")))
+                !unknown.iter().any(|path| at == *path || at.starts_with(&format!("{path}/")))
             })
             .map(|error| self.explain(&error))
             .collect()
@@ -109,11 +103,7 @@ impl Schema {
 
     fn explain(&self, error: &jsonschema::ValidationError<'_>) -> ParameterError {
         use jsonschema::error::ValidationErrorKind as Kind;
-        let path = error
-            .instance_path()
-            .to_string()
-            .trim_start_matches('/')
-            .replace('/', ".");
+        let path = error.instance_path().to_string().trim_start_matches('/').replace('/', ".");
         if let Kind::AdditionalProperties { unexpected } = error.kind() {
             let known: Vec<&str> = self.properties().map(|(name, _)| name.as_str()).collect();
             let name = unexpected.first().cloned().unwrap_or_default();
@@ -122,31 +112,17 @@ impl Schema {
                 None if known.is_empty() => "this template takes no parameters".into(),
                 None => format!("it takes {}", known.join(", ")),
             };
-            let path = if path.is_empty() {
-                name.clone()
-            } else {
-                format!("{path}.{name}")
-            };
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             return ParameterError {
                 path,
                 message: format!("there is no parameter `{name}`"),
                 suggestion: Some(suggestion),
             };
         }
-        let sensitive = path
-            .split('.')
-            .next()
-            .is_some_and(|first| self.sensitive().contains(first));
-        let message = if sensitive {
-            "the (sensitive) value does not fit".to_owned()
-        } else {
-            error.to_string()
-        };
-        ParameterError {
-            path,
-            message,
-            suggestion: None,
-        }
+        let sensitive = path.split('.').next().is_some_and(|first| self.sensitive().contains(first));
+        let message =
+            if sensitive { "the (sensitive) value does not fit".to_owned() } else { error.to_string() };
+        ParameterError { path, message, suggestion: None }
     }
 }
 
@@ -203,29 +179,18 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_at_once_with_its_path() {
-        let params = Params::from([
-            ("sise".into(), literal(json!("small"))),
-            ("zone".into(), literal(json!(3))),
-        ]);
+        let params =
+            Params::from([("sise".into(), literal(json!("small"))), ("zone".into(), literal(json!(3)))]);
         let errors = schema().check(&params);
-        let told: Vec<_> = errors
-            .iter()
-            .map(|e| (e.path.as_str(), e.suggestion.as_deref()))
-            .collect();
-        assert!(
-            told.contains(&("sise", Some("did you mean `size`?"))),
-            "{errors:?}"
-        );
+        let told: Vec<_> = errors.iter().map(|e| (e.path.as_str(), e.suggestion.as_deref())).collect();
+        assert!(told.contains(&("sise", Some("did you mean `size`?"))), "{errors:?}");
         assert!(told.iter().any(|(path, _)| *path == "zone"), "{errors:?}");
         assert!(errors.iter().any(|e| e.message.contains("size")), "{errors:?}");
     }
 
     #[test]
     fn a_value_that_is_not_known_yet_is_not_judged() {
-        let reference = Part::Ref(Ref {
-            resource: ResourceId(Uuid::nil()),
-            path: vec!["size".into()],
-        });
+        let reference = Part::Ref(Ref { resource: ResourceId(Uuid::nil()), path: vec!["size".into()] });
         let params = Params::from([("size".into(), Expr::Parts(vec![reference]))]);
         assert_eq!(schema().check(&params), vec![]);
     }
@@ -243,10 +208,7 @@ mod tests {
 
     #[test]
     fn defaults_are_filled_in() {
-        assert_eq!(
-            schema().with_defaults(Params::new())["zone"],
-            literal(json!("eu"))
-        );
+        assert_eq!(schema().with_defaults(Params::new())["zone"], literal(json!("eu")));
         assert_eq!(schema().immutable(), BTreeSet::from(["zone".into()]));
     }
 }

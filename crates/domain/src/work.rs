@@ -141,11 +141,7 @@ pub struct Failure {
 
 impl Failure {
     pub fn new(code: FailureCode, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            hint: None,
-        }
+        Self { code, message: message.into(), hint: None }
     }
 
     pub fn failed(message: impl Into<String>) -> Self {

@@ -73,10 +73,7 @@ fn raw_container(
         value.pointer_mut(place).into_iter().for_each(make_verbatim);
     }
     for target in container.volumes.keys() {
-        value["volumes"][target]
-            .get_mut("path")
-            .into_iter()
-            .for_each(make_verbatim);
+        value["volumes"][target].get_mut("path").into_iter().for_each(make_verbatim);
     }
     value
 }

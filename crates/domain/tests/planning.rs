@@ -75,10 +75,7 @@ impl World {
             "seal": { "type": "string", "frozen": true },
             "from": {},
         }, "additionalProperties": false });
-        let versions = [
-            template(1, "db", "1.0.0", schema.clone()),
-            template(2, "net", "1.0.0", schema),
-        ];
+        let versions = [template(1, "db", "1.0.0", schema.clone()), template(2, "net", "1.0.0", schema)];
         Self {
             snapshot: Snapshot {
                 environment: EnvironmentView {
@@ -94,10 +91,7 @@ impl World {
                     name: "web".into(),
                     labels: BTreeMap::new(),
                 },
-                versions: versions
-                    .into_iter()
-                    .map(|version| (version.id, version))
-                    .collect(),
+                versions: versions.into_iter().map(|version| (version.id, version)).collect(),
                 rules: vec![],
                 types: vec!["db".into(), "net".into()],
                 default_workload: None,
@@ -135,9 +129,7 @@ impl World {
     ) -> ResourceId {
         let version = if kind == "db" { 1 } else { 2 };
         let mut params: Params = conductor_domain::expr::params_from_json(&params);
-        params
-            .entry("size".into())
-            .or_insert(conductor_domain::expr::Expr::Literal(json!("small")));
+        params.entry("size".into()).or_insert(conductor_domain::expr::Expr::Literal(json!("small")));
         let key = self.key(kind, tag, name);
         let consumers: Vec<ConsumerView> = users
             .iter()
@@ -182,17 +174,8 @@ impl World {
 
     fn busy(&mut self, resource: ResourceId, kind: OperationKind, status: OperationStatus) {
         let view = self.snapshot.resources.get_mut(&resource).unwrap();
-        view.open_operation = Some(OpenOperation {
-            id: OperationId(id(900)),
-            kind,
-            status,
-            begun: false,
-        });
-        view.status = if status == OperationStatus::InProgress {
-            Status::InProgress
-        } else {
-            Status::Queued
-        };
+        view.open_operation = Some(OpenOperation { id: OperationId(id(900)), kind, status, begun: false });
+        view.status = if status == OperationStatus::InProgress { Status::InProgress } else { Status::Queued };
     }
 
     /// Plans as the engine does: what is asked for is looked up, and there is nothing else.
@@ -218,19 +201,12 @@ impl World {
             "apiVersion: score.dev/v1b1\nmetadata:\n  name: web\ncontainers:\n  main:\n    image: busybox\nresources:\n{resources}"
         );
         let manifest = score::parse(&text, &score::Options::default()).unwrap();
-        self.try_plan(&Intent::Deploy {
-            manifest: &manifest,
-            image: None,
-        })
+        self.try_plan(&Intent::Deploy { manifest: &manifest, image: None })
     }
 }
 
 fn actions(plan: &Plan) -> Vec<(String, Action)> {
-    plan.items
-        .iter()
-        .chain(&plan.removals)
-        .map(|item| (item.requirement.clone(), item.action))
-        .collect()
+    plan.items.iter().chain(&plan.removals).map(|item| (item.requirement.clone(), item.action)).collect()
 }
 
 fn kinds(plan: &Plan) -> Vec<OperationKind> {
@@ -256,11 +232,7 @@ fn nothing_is_there_so_it_is_made() {
     let plan = World::new().deploy("  db: { type: db }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Create)]);
     assert_eq!(kinds(&plan), [OperationKind::Create, OperationKind::Settle]);
-    assert!(
-        plan.items[0].reason.contains("only template for type `db`"),
-        "{}",
-        plan.items[0].reason
-    );
+    assert!(plan.items[0].reason.contains("only template for type `db`"), "{}", plan.items[0].reason);
 }
 
 #[test]
@@ -279,11 +251,7 @@ fn a_shared_one_is_reused_and_joined() {
     let orders = world.there(10, "db", KeyTag::Shared, "orders", json!({}), &["shop"]);
     let plan = world.deploy("  db: { type: db, id: orders }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Reuse)]);
-    assert!(
-        plan.items[0].reason.contains("used by shop"),
-        "{}",
-        plan.items[0].reason
-    );
+    assert!(plan.items[0].reason.contains("used by shop"), "{}", plan.items[0].reason);
     assert!(
         matches!(&plan.effects[..], [Effect::Join { resource, .. }] if *resource == orders),
         "{:?}",
@@ -303,62 +271,30 @@ fn one_that_is_being_made_is_waited_for() {
             "  db: { type: db, id: orders }\n  net: { type: net, params: { from: '${resources.db.url}' } }\n",
         )
         .unwrap();
-    assert_eq!(
-        actions(&plan),
-        [("db".into(), Action::Reuse), ("net".into(), Action::Create)]
-    );
-    let create = plan
-        .operations
-        .iter()
-        .find(|operation| operation.kind == OperationKind::Create)
-        .unwrap();
+    assert_eq!(actions(&plan), [("db".into(), Action::Reuse), ("net".into(), Action::Create)]);
+    let create = plan.operations.iter().find(|operation| operation.kind == OperationKind::Create).unwrap();
     assert_eq!(create.waits.len(), 1);
-    assert_eq!(
-        (create.waits[0].resource, create.waits[0].until),
-        (orders, Until::Ready)
-    );
+    assert_eq!((create.waits[0].resource, create.waits[0].until), (orders, Until::Ready));
 }
 
 #[test]
 fn a_sole_users_change_is_an_update_and_an_immutable_one_a_replacement() {
     let mut world = World::new();
-    let db = world.there(
-        10,
-        "db",
-        KeyTag::Dedicated,
-        "db",
-        json!({ "zone": "eu" }),
-        &["web"],
-    );
-    let plan = world
-        .deploy("  db: { type: db, params: { zone: eu, size: large } }\n")
-        .unwrap();
+    let db = world.there(10, "db", KeyTag::Dedicated, "db", json!({ "zone": "eu" }), &["web"]);
+    let plan = world.deploy("  db: { type: db, params: { zone: eu, size: large } }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Update)]);
     assert_eq!(plan.items[0].reason, "`size` differs");
-    let plan = world
-        .deploy("  db: { type: db, params: { zone: us } }\n")
-        .unwrap();
+    let plan = world.deploy("  db: { type: db, params: { zone: us } }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Replace)]);
     assert_ne!(plan.items[0].resource, db);
     assert_eq!(kinds(&plan)[..2], [OperationKind::Destroy, OperationKind::Create]);
-    assert_eq!(
-        plan.operations[1].after,
-        [plan.operations[0].id],
-        "the old one goes first"
-    );
+    assert_eq!(plan.operations[1].after, [plan.operations[0].id], "the old one goes first");
 }
 
 #[test]
 fn a_frozen_parameter_is_refused() {
     let mut world = World::new();
-    world.there(
-        10,
-        "db",
-        KeyTag::Dedicated,
-        "db",
-        json!({ "seal": "a" }),
-        &["web"],
-    );
+    world.there(10, "db", KeyTag::Dedicated, "db", json!({ "seal": "a" }), &["web"]);
     let (code, text) = refusal(world.deploy("  db: { type: db, params: { seal: b } }\n"));
     assert_eq!(code, ErrorCode::Conflict);
     assert!(text.contains("resources.db.params.seal"), "{text}");
@@ -367,41 +303,20 @@ fn a_frozen_parameter_is_refused() {
 #[test]
 fn a_shared_one_with_other_parameters_is_a_conflict_that_shows_both_sides() {
     let mut world = World::new();
-    let orders = world.there(
-        10,
-        "db",
-        KeyTag::Shared,
-        "orders",
-        json!({ "size": "large" }),
-        &["shop"],
-    );
+    let orders = world.there(10, "db", KeyTag::Shared, "orders", json!({ "size": "large" }), &["shop"]);
     let (code, text) = refusal(world.deploy("  db: { type: db, id: orders, params: { size: tiny } }\n"));
     assert_eq!(code, ErrorCode::Conflict);
-    assert!(
-        text.contains("large") && text.contains("tiny") && text.contains("shop"),
-        "{text}"
-    );
-    let kept = world
-        .deploy("  db: { type: db, id: orders, params: { size: tiny }, onConflict: keep }\n")
-        .unwrap();
-    assert_eq!(
-        (kept.items[0].resource, kept.items[0].action),
-        (orders, Action::Reuse)
-    );
+    assert!(text.contains("large") && text.contains("tiny") && text.contains("shop"), "{text}");
+    let kept =
+        world.deploy("  db: { type: db, id: orders, params: { size: tiny }, onConflict: keep }\n").unwrap();
+    assert_eq!((kept.items[0].resource, kept.items[0].action), (orders, Action::Reuse));
     assert!(kept.operations.is_empty());
 }
 
 #[test]
 fn params_left_out_take_what_is_there() {
     let mut world = World::new();
-    world.there(
-        10,
-        "db",
-        KeyTag::Shared,
-        "orders",
-        json!({ "size": "large" }),
-        &["shop"],
-    );
+    world.there(10, "db", KeyTag::Shared, "orders", json!({ "size": "large" }), &["shop"]);
     let plan = world.deploy("  db: { type: db, id: orders }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Reuse)]);
 }
@@ -411,18 +326,10 @@ fn what_the_file_no_longer_names_is_removed_or_only_released() {
     let mut world = World::new();
     world.there(10, "db", KeyTag::Dedicated, "db", json!({}), &["web"]);
     let plan = world.deploy("  net: { type: net }\n").unwrap();
-    assert_eq!(
-        actions(&plan),
-        [("net".into(), Action::Create), ("db".into(), Action::Remove)]
-    );
+    assert_eq!(actions(&plan), [("net".into(), Action::Create), ("db".into(), Action::Remove)]);
     let destroy = plan.operations.last().unwrap();
     assert_eq!(destroy.kind, OperationKind::Destroy);
-    assert_eq!(
-        destroy.after.len(),
-        2,
-        "after everything that is made: {:?}",
-        plan.operations
-    );
+    assert_eq!(destroy.after.len(), 2, "after everything that is made: {:?}", plan.operations);
 
     let mut world = World::new();
     world.there(10, "db", KeyTag::Shared, "orders", json!({}), &["web", "shop"]);
@@ -435,26 +342,16 @@ fn what_the_file_no_longer_names_is_removed_or_only_released() {
 #[test]
 fn the_protected_the_hand_made_and_the_depended_on_stay() {
     for (change, why) in [
-        (
-            (|view| view.protected = true) as fn(&mut ResourceView),
-            "protected",
-        ),
+        ((|view| view.protected = true) as fn(&mut ResourceView), "protected"),
         (|view| view.kept_by = KeptBy::Hand, "by hand"),
-        (
-            |view| view.dependents = BTreeSet::from([ResourceId(id(77))]),
-            "depends on it",
-        ),
+        (|view| view.dependents = BTreeSet::from([ResourceId(id(77))]), "depends on it"),
     ] {
         let mut world = World::new();
         let db = world.there(10, "db", KeyTag::Dedicated, "db", json!({}), &["web"]);
         change(world.snapshot.resources.get_mut(&db).unwrap());
         let plan = world.try_plan(&Intent::Destroy).unwrap();
         assert_eq!(actions(&plan), [("db".into(), Action::Release)]);
-        assert!(
-            plan.removals[0].reason.contains(why),
-            "{}",
-            plan.removals[0].reason
-        );
+        assert!(plan.removals[0].reason.contains(why), "{}", plan.removals[0].reason);
         assert!(plan.operations.is_empty());
     }
 }
@@ -466,17 +363,8 @@ fn waiting_for_destruction_it_is_revived_and_being_destroyed_it_is_waited_for() 
     world.snapshot.resources.get_mut(&orders).unwrap().state = State::Destroy;
     world.busy(orders, OperationKind::Destroy, OperationStatus::Queued);
     let plan = world.deploy("  db: { type: db, id: orders }\n").unwrap();
-    assert_eq!(
-        (plan.items[0].resource, plan.items[0].action),
-        (orders, Action::Reuse)
-    );
-    assert!(
-        plan.effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::Revive { .. })),
-        "{:?}",
-        plan.effects
-    );
+    assert_eq!((plan.items[0].resource, plan.items[0].action), (orders, Action::Reuse));
+    assert!(plan.effects.iter().any(|effect| matches!(effect, Effect::Revive { .. })), "{:?}", plan.effects);
 
     world.busy(orders, OperationKind::Destroy, OperationStatus::InProgress);
     let plan = world.deploy("  db: { type: db, id: orders }\n").unwrap();
@@ -490,19 +378,11 @@ fn a_failed_one_is_tried_again_even_when_nothing_differs() {
     let mut world = World::new();
     let db = world.there(10, "db", KeyTag::Dedicated, "db", json!({}), &["web"]);
     let view = world.snapshot.resources.get_mut(&db).unwrap();
-    (view.state, view.status, view.applied, view.message) = (
-        State::Provision,
-        Status::Error,
-        None,
-        Some("quota reached".into()),
-    );
+    (view.state, view.status, view.applied, view.message) =
+        (State::Provision, Status::Error, None, Some("quota reached".into()));
     let plan = world.deploy("  db: { type: db }\n").unwrap();
     assert_eq!(actions(&plan), [("db".into(), Action::Create)]);
-    assert!(
-        plan.items[0].reason.contains("quota reached"),
-        "{}",
-        plan.items[0].reason
-    );
+    assert!(plan.items[0].reason.contains("quota reached"), "{}", plan.items[0].reason);
 }
 
 #[test]
@@ -519,15 +399,9 @@ fn a_dependent_of_what_changes_is_looked_at_again() {
         )
     };
     let same = world.deploy(&file("small")).unwrap();
-    assert_eq!(
-        actions(&same),
-        [("db".into(), Action::None), ("net".into(), Action::None)]
-    );
+    assert_eq!(actions(&same), [("db".into(), Action::None), ("net".into(), Action::None)]);
     let changed = world.deploy(&file("large")).unwrap();
-    assert_eq!(
-        actions(&changed),
-        [("db".into(), Action::Update), ("net".into(), Action::Update)]
-    );
+    assert_eq!(actions(&changed), [("db".into(), Action::Update), ("net".into(), Action::Update)]);
     let (first, second) = (&changed.operations[0], &changed.operations[1]);
     assert!(
         !first.conditional && second.conditional && second.after == [first.id],
@@ -544,10 +418,7 @@ fn mistakes_are_told_with_what_was_meant() {
     assert_eq!(code, ErrorCode::Invalid);
     assert!(text.contains("did you mean `db`"), "{text}");
     let (_, text) = refusal(world.deploy("  bb: { type: db, params: { sise: x } }\n"));
-    assert!(
-        text.contains("resources.bb.params.sise") && text.contains("did you mean `size`"),
-        "{text}"
-    );
+    assert!(text.contains("resources.bb.params.sise") && text.contains("did you mean `size`"), "{text}");
     let (code, text) =
         refusal(world.deploy("  bb: { type: db, reference: { mode: existing, id: nowhere } }\n"));
     assert_eq!(code, ErrorCode::NotFound);
@@ -563,10 +434,7 @@ fn rules_choose_by_weight() {
     });
     world.snapshot.versions.insert(prod.id, prod.clone());
     let (_, text) = refusal(world.deploy("  db: { type: db }\n"));
-    assert!(
-        text.contains("2 templates serve type `db`") && text.contains("write a rule"),
-        "{text}"
-    );
+    assert!(text.contains("2 templates serve type `db`") && text.contains("write a rule"), "{text}");
     let rule = |name: &str, template: &str, criteria: Value| Rule {
         name: name.into(),
         template: template.into(),
@@ -574,19 +442,11 @@ fn rules_choose_by_weight() {
         criteria: serde_json::from_value::<Criteria>(criteria).unwrap(),
     };
     world.snapshot.rules = vec![
-        rule(
-            "weak",
-            "db-template",
-            json!({ "type": "db", "environmentType": "development" }),
-        ),
+        rule("weak", "db-template", json!({ "type": "db", "environmentType": "development" })),
         rule("strong", "db-prod", json!({ "type": "db", "environment": "dev" })),
     ];
     let plan = world.deploy("  db: { type: db }\n").unwrap();
-    assert!(
-        plan.items[0].reason.contains("rule `strong` chose db-prod@2.0.0"),
-        "{}",
-        plan.items[0].reason
-    );
+    assert!(plan.items[0].reason.contains("rule `strong` chose db-prod@2.0.0"), "{}", plan.items[0].reason);
 }
 
 proptest! {

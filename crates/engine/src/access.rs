@@ -48,10 +48,7 @@ impl Principal {
     pub fn may(&self, wanted: Role) -> bool {
         match wanted {
             Role::Worker => self.roles.contains(&Role::Worker),
-            wanted => self
-                .roles
-                .iter()
-                .any(|role| *role != Role::Worker && *role >= wanted),
+            wanted => self.roles.iter().any(|role| *role != Role::Worker && *role >= wanted),
         }
     }
 }
@@ -84,10 +81,7 @@ impl Engine {
             return Err(refuse(ErrorCode::Invalid, message));
         }
         if request.name.is_empty() || request.name.len() > 100 || request.name.chars().any(char::is_control) {
-            return Err(refuse(
-                ErrorCode::Invalid,
-                "a token's name is 1 to 100 printable characters",
-            ));
+            return Err(refuse(ErrorCode::Invalid, "a token's name is 1 to 100 printable characters"));
         }
         let token = new_token()?;
         self.keep_token(request, token, actor).await
@@ -100,10 +94,7 @@ impl Engine {
                 let now = context.now();
                 let id = TokenId(context.ids.next());
                 // One principal per token: the name says who acts, the role is the token's own.
-                let taken = tx
-                    .tokens(context.organisation)?
-                    .iter()
-                    .any(|row| row.name == request.name);
+                let taken = tx.tokens(context.organisation)?.iter().any(|row| row.name == request.name);
                 if taken {
                     let message = format!("a token named `{}` is there already", request.name);
                     return Err(refuse(ErrorCode::Conflict, message));
@@ -139,16 +130,10 @@ impl Engine {
                 } else {
                     "admin".into()
                 };
-                let request = TokenRequest {
-                    name,
-                    role: "admin".into(),
-                };
+                let request = TokenRequest { name, role: "admin".into() };
                 match self.keep_token(request, given.to_owned(), "conductor").await {
                     // Another server was faster.
-                    Err(conductor_store::Error::Refused {
-                        code: ErrorCode::Conflict,
-                        ..
-                    }) => {}
+                    Err(conductor_store::Error::Refused { code: ErrorCode::Conflict, .. }) => {}
                     other => drop(other?),
                 }
             }
@@ -158,10 +143,7 @@ impl Engine {
             return Ok(None);
         }
         let token = new_token()?;
-        let request = TokenRequest {
-            name: "admin".into(),
-            role: "admin".into(),
-        };
+        let request = TokenRequest { name: "admin".into(), role: "admin".into() };
         self.keep_token(request, token.clone(), "conductor").await?;
         Ok(Some(token))
     }

@@ -30,10 +30,7 @@ pub(crate) fn run(db: &Db, clock: &dyn Clock, ids: Arc<dyn Ids>) -> Result<Start
     db.write_blocking(move |tx| {
         tx.insert_domain(GLOBAL_DOMAIN, "global", None)?;
         tx.lock_domain(GLOBAL_DOMAIN)?;
-        let found = tx
-            .organisations()?
-            .into_iter()
-            .find(|organisation| organisation.name == ORGANISATION);
+        let found = tx.organisations()?.into_iter().find(|organisation| organisation.name == ORGANISATION);
         let (organisation, domain) = match found {
             Some(found) => (found.id, found.domain),
             None => make_organisation(tx, ids.as_ref(), now)?,
@@ -57,15 +54,7 @@ fn make_organisation(tx: &mut Tx<'_>, ids: &dyn Ids, now: i64) -> Result<(Organi
     tx.insert_organisation(organisation, ORGANISATION, domain, now)?;
     let (environment, its_domain) = (EnvironmentId(ids.next()), DomainId(ids.next()));
     let document = json!({ "kind": "Environment", "name": "dev", "type": "development" });
-    tx.upsert_environment(
-        organisation,
-        environment,
-        its_domain,
-        "dev",
-        "development",
-        &document,
-        now,
-    )?;
+    tx.upsert_environment(organisation, environment, its_domain, "dev", "development", &document, now)?;
     Ok((organisation, domain))
 }
 
@@ -76,14 +65,7 @@ fn make_workload_template(
     now: i64,
 ) -> Result<TemplateVersionId> {
     let (template, id) = (TemplateId(ids.next()), TemplateVersionId(ids.next()));
-    tx.insert_template(
-        organisation,
-        template,
-        WORKLOAD_TEMPLATE,
-        workload::TYPE,
-        "default",
-        now,
-    )?;
+    tx.insert_template(organisation, template, WORKLOAD_TEMPLATE, workload::TYPE, "default", now)?;
     tx.insert_version(
         organisation,
         &VersionRow {

@@ -34,10 +34,7 @@ const KINDS: [&str; 5] = ["Organisation", "Environment", "Application", "Templat
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(
-    dead_code,
-    reason = "every key a document may have; some are only kept with it"
-)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
 struct EnvironmentDocument {
     kind: String,
     name: String,
@@ -53,10 +50,7 @@ fn development() -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(
-    dead_code,
-    reason = "every key a document may have; some are only kept with it"
-)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
 struct ApplicationDocument {
     kind: String,
     name: String,
@@ -70,10 +64,7 @@ struct ApplicationDocument {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(
-    dead_code,
-    reason = "every key a document may have; some are only kept with it"
-)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
 struct TemplateDocument {
     kind: String,
     name: String,
@@ -103,10 +94,7 @@ fn active() -> String {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-#[allow(
-    dead_code,
-    reason = "every key a document may have; some are only kept with it"
-)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
 struct RuleDocument {
     kind: String,
     name: String,
@@ -117,12 +105,8 @@ struct RuleDocument {
 }
 
 fn invalid(path: &str, message: String, suggestion: Option<String>) -> conductor_store::Error {
-    let item = ProblemItem {
-        path: path.into(),
-        message: message.clone(),
-        suggestion,
-        ..ProblemItem::default()
-    };
+    let item =
+        ProblemItem { path: path.into(), message: message.clone(), suggestion, ..ProblemItem::default() };
     refuse_all(ErrorCode::Invalid, format!("{path}: {message}"), &[item])
 }
 
@@ -143,20 +127,14 @@ fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result
 fn check_name(kind: &str, name: &str) -> Result<()> {
     let fits = !name.is_empty()
         && name.len() <= 63
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-');
     if fits {
         return Ok(());
     }
     let shown: String = name.chars().take(80).collect();
-    Err(invalid(
-        kind,
-        format!("`{shown}` is no name: use 1 to 63 of a-z, 0-9 and -"),
-        None,
-    ))
+    Err(invalid(kind, format!("`{shown}` is no name: use 1 to 63 of a-z, 0-9 and -"), None))
 }
 
 impl Engine {
@@ -172,11 +150,7 @@ impl Engine {
             if !KINDS.contains(&kind) {
                 let close = nearest(kind, KINDS).map(|close| format!("did you mean `{close}`?"));
                 let suggestion = close.unwrap_or_else(|| format!("the kinds are {}", KINDS.join(", ")));
-                return Err(invalid(
-                    "kind",
-                    format!("there is no kind `{kind}`"),
-                    Some(suggestion),
-                ));
+                return Err(invalid("kind", format!("there is no kind `{kind}`"), Some(suggestion)));
             }
             check_name(kind, name)?;
             let applied = match kind {
@@ -206,18 +180,10 @@ impl Engine {
                 )?;
             }
             // A dry run is a real one that is not kept.
-            if dry_run {
-                Err(refuse(ErrorCode::Cancelled, json!(applied).to_string()))
-            } else {
-                Ok(applied)
-            }
+            if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
         });
         match outcome.await {
-            Err(Error::Refused {
-                code: ErrorCode::Cancelled,
-                message,
-                ..
-            }) if dry_run => {
+            Err(Error::Refused { code: ErrorCode::Cancelled, message, .. }) if dry_run => {
                 serde_json::from_str(&message).map_err(|error| Error::Corrupt(error.to_string()))
             }
             other => other,
@@ -229,11 +195,8 @@ impl Engine {
         self.db
             .write(move |tx| {
                 if !tx.delete_rule(context.organisation, &name)? {
-                    let known: Vec<String> = tx
-                        .rules(context.organisation)?
-                        .into_iter()
-                        .map(|rule| rule.name)
-                        .collect();
+                    let known: Vec<String> =
+                        tx.rules(context.organisation)?.into_iter().map(|rule| rule.name).collect();
                     return Err(not_found("rule", &name, &known));
                 }
                 let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
@@ -252,20 +215,12 @@ impl Engine {
     /// Keeps packed files by their digest.
     pub async fn keep_blob(&self, digest: &str, body: Vec<u8>) -> Result<()> {
         let (context, digest) = (self.context.clone(), digest.to_owned());
-        self.db
-            .write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now()))
-            .await
+        self.db.write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now())).await
     }
 }
 
 fn applied(kind: &str, name: &str, action: &str) -> Applied {
-    Applied {
-        kind: kind.into(),
-        name: name.into(),
-        version: None,
-        action: action.into(),
-        change: None,
-    }
+    Applied { kind: kind.into(), name: name.into(), version: None, action: action.into(), change: None }
 }
 
 fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
@@ -274,10 +229,7 @@ fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
     }
     Err(refuse(
         ErrorCode::Invalid,
-        format!(
-            "this installation has one organisation, `{}`",
-            context.organisation_name
-        ),
+        format!("this installation has one organisation, `{}`", context.organisation_name),
     ))
 }
 
@@ -294,15 +246,7 @@ fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         Some(before) => (before.id, before.domain),
         None => (EnvironmentId(context.ids.next()), DomainId(context.ids.next())),
     };
-    tx.upsert_environment(
-        context.organisation,
-        id,
-        domain,
-        name,
-        &read.environment_type,
-        document,
-        now,
-    )?;
+    tx.upsert_environment(context.organisation, id, domain, name, &read.environment_type, document, now)?;
     Ok(applied("Environment", name, action))
 }
 
@@ -310,15 +254,9 @@ fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
     let name = document["name"].as_str().unwrap_or_default();
     let read: ApplicationDocument = read("Application", name, document)?;
     for environment in read.branches.iter().flat_map(|branches| branches.values()) {
-        if tx
-            .environment_by_name(context.organisation, environment)?
-            .is_none()
-        {
-            let known: Vec<String> = tx
-                .environments(context.organisation)?
-                .into_iter()
-                .map(|row| row.name)
-                .collect();
+        if tx.environment_by_name(context.organisation, environment)?.is_none() {
+            let known: Vec<String> =
+                tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
             return Err(not_found("environment", environment, &known));
         }
     }
@@ -342,11 +280,7 @@ fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) ->
     };
     let versions = tx.versions_by_name(context.organisation, template)?;
     let Some(first) = versions.first() else {
-        let known: Vec<String> = tx
-            .versions(context.organisation)?
-            .into_iter()
-            .map(|row| row.name)
-            .collect();
+        let known: Vec<String> = tx.versions(context.organisation)?.into_iter().map(|row| row.name).collect();
         return Err(not_found("template", template, &known));
     };
     if first.kind != rule.criteria.kind {
@@ -378,10 +312,7 @@ fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) ->
             return Err(refuse_all(ErrorCode::Conflict, message, &[item]));
         }
     }
-    let before = tx
-        .rules(context.organisation)?
-        .into_iter()
-        .find(|row| row.name == name);
+    let before = tx.rules(context.organisation)?.into_iter().find(|row| row.name == name);
     let action = match &before {
         Some(before) if before.document == *document => return Ok(applied("Rule", name, "unchanged")),
         Some(_) => "updated",
@@ -408,11 +339,7 @@ fn content_digest(document: &Value, content: Option<&str>) -> String {
 }
 
 fn fetched_by_worker(template: &TemplateDocument) -> bool {
-    template
-        .config
-        .get("source")
-        .and_then(Value::as_str)
-        .is_some_and(|source| source.starts_with("git::"))
+    template.config.get("source").and_then(Value::as_str).is_some_and(|source| source.starts_with("git::"))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one request")]
@@ -438,11 +365,7 @@ fn apply_template(
     }
     if let Some(parameters) = &template.parameters {
         Schema::compile(parameters.clone()).map_err(|error| {
-            invalid(
-                &format!("{at}.parameters"),
-                format!("this is no JSON Schema: {error}"),
-                None,
-            )
+            invalid(&format!("{at}.parameters"), format!("this is no JSON Schema: {error}"), None)
         })?;
     }
     if let Some((_, kind, class)) = tx.template_by_name(context.organisation, name)?
@@ -472,15 +395,12 @@ fn apply_template(
             )
         })?,
         None => match newest(&versions) {
-            Some(last) if last.digest == digest => last
-                .version
-                .parse()
-                .map_err(|_| refuse(ErrorCode::Failed, "a version"))?,
+            Some(last) if last.digest == digest => {
+                last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?
+            }
             Some(last) => {
-                let last: semver::Version = last
-                    .version
-                    .parse()
-                    .map_err(|_| refuse(ErrorCode::Failed, "a version"))?;
+                let last: semver::Version =
+                    last.version.parse().map_err(|_| refuse(ErrorCode::Failed, "a version"))?;
                 semver::Version::new(last.major, last.minor, last.patch + 1)
             }
             None => semver::Version::new(1, 0, 0),
@@ -494,40 +414,25 @@ fn apply_template(
             return Err(invalid(&at, message, Some(suggestion.into())));
         }
         if same.digest == digest {
-            let action = if same.state == template.state {
-                "unchanged"
-            } else {
-                "updated"
-            };
+            let action = if same.state == template.state { "unchanged" } else { "updated" };
             if action == "updated" && !dry_run {
                 tx.set_version_state(context.organisation, same.id, &template.state)?;
             }
-            return Ok(Applied {
-                version: Some(version.to_string()),
-                ..applied("Template", name, action)
-            });
+            return Ok(Applied { version: Some(version.to_string()), ..applied("Template", name, action) });
         }
     }
-    let told = Applied {
-        version: Some(version.to_string()),
-        ..applied("Template", name, "created")
-    };
+    let told = Applied { version: Some(version.to_string()), ..applied("Template", name, "created") };
     if dry_run {
         return Ok(told);
     }
     let payload =
         json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
     let change = start_describe(tx, context, &template.manager, payload, actor, now)?;
-    Ok(Applied {
-        change: Some(change),
-        ..told
-    })
+    Ok(Applied { change: Some(change), ..told })
 }
 
 fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {
-    versions
-        .iter()
-        .max_by_key(|row| row.version.parse::<semver::Version>().ok())
+    versions.iter().max_by_key(|row| row.version.parse::<semver::Version>().ok())
 }
 
 /// A worker reads the template: fetches its files, its variables, its outputs.
@@ -557,17 +462,7 @@ fn start_describe(
         now,
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
-    tx.start_change(
-        id,
-        ChangeStatus::Pending,
-        ChangeStatus::InProgress,
-        None,
-        1,
-        &plan,
-        1,
-        0,
-        now,
-    )?;
+    tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
     let queue = context.templates.queue(tx, manager)?;
     tx.insert_operation(&NewOperation {
         id: OperationId(context.ids.next()),
@@ -596,16 +491,12 @@ pub(crate) fn finish_describe(
     fetched: Option<&str>,
     now: i64,
 ) -> Result<()> {
-    let payload = row
-        .payload
-        .as_ref()
-        .ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
+    let payload =
+        row.payload.as_ref().ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
     let document = &payload["document"];
     let name = document["name"].as_str().unwrap_or_default();
     let template: TemplateDocument = read("Template", name, document)?;
-    let content = fetched
-        .map(str::to_owned)
-        .or_else(|| payload["content"].as_str().map(str::to_owned));
+    let content = fetched.map(str::to_owned).or_else(|| payload["content"].as_str().map(str::to_owned));
     let digest = match fetched {
         Some(fetched) => content_digest(document, Some(fetched)),
         None => payload["digest"].as_str().unwrap_or_default().to_owned(),
@@ -626,10 +517,8 @@ pub(crate) fn finish_describe(
             id
         }
     };
-    if let Some(same) = tx
-        .versions_by_name(context.organisation, name)?
-        .iter()
-        .find(|row| row.version == version)
+    if let Some(same) =
+        tx.versions_by_name(context.organisation, name)?.iter().find(|row| row.version == version)
     {
         if same.digest == digest {
             return Ok(());
@@ -641,11 +530,7 @@ pub(crate) fn finish_describe(
     }
     if let Some(parameters) = &description.parameters {
         Schema::compile(parameters.clone()).map_err(|error| {
-            invalid(
-                &format!("Template {name}.parameters"),
-                format!("this is no JSON Schema: {error}"),
-                None,
-            )
+            invalid(&format!("Template {name}.parameters"), format!("this is no JSON Schema: {error}"), None)
         })?;
     }
     let stored = json!({

@@ -53,13 +53,7 @@ fn depth(value: &serde_json::Value) -> usize {
 pub(crate) fn parse_manifest(text: &str, strict: bool) -> Result<Manifest> {
     let manifest = read_manifest(text, strict)?;
     for (name, resource) in &manifest.resources {
-        let deepest = resource
-            .params
-            .iter()
-            .flat_map(|params| params.values())
-            .map(depth)
-            .max()
-            .unwrap_or(0);
+        let deepest = resource.params.iter().flat_map(|params| params.values()).map(depth).max().unwrap_or(0);
         if deepest > DEEPEST {
             let item = ProblemItem {
                 path: format!("resources.{name}.params"),
@@ -88,11 +82,7 @@ fn read_manifest(text: &str, strict: bool) -> Result<Manifest> {
             .collect();
         let first = items.first().map_or("", |item| item.message.as_str());
         let line = items.first().and_then(|item| item.line).unwrap_or(1);
-        refuse_all(
-            ErrorCode::Invalid,
-            format!("the Score file is not valid: line {line}: {first}"),
-            &items,
-        )
+        refuse_all(ErrorCode::Invalid, format!("the Score file is not valid: line {line}: {first}"), &items)
     })
 }
 
@@ -100,11 +90,7 @@ fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<Environ
     if let Some(row) = tx.environment_by_name(context.organisation, name)? {
         return Ok(row);
     }
-    let known: Vec<String> = tx
-        .environments(context.organisation)?
-        .into_iter()
-        .map(|row| row.name)
-        .collect();
+    let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
     Err(not_found("environment", name, &known))
 }
 
@@ -112,19 +98,13 @@ fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<A
     if let Some(row) = tx.application_by_name(context.organisation, name)? {
         return Ok(row);
     }
-    let known: Vec<String> = tx
-        .applications(context.organisation)?
-        .into_iter()
-        .map(|row| row.name)
-        .collect();
+    let known: Vec<String> = tx.applications(context.organisation)?.into_iter().map(|row| row.name).collect();
     Err(not_found("application", name, &known))
 }
 
 fn check_application_name(name: &str) -> Result<()> {
     let fits = (2..=63).contains(&name.len())
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-');
     if fits {
@@ -146,10 +126,7 @@ impl Engine {
         key: Option<&str>,
     ) -> Result<Deployment> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
-        let name = request
-            .application
-            .clone()
-            .unwrap_or_else(|| manifest.metadata.name.clone());
+        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
         let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
         let body = serde_json::to_vec(&request).unwrap_or_default();
@@ -184,22 +161,11 @@ impl Engine {
                     None => {
                         let id = ApplicationId(context.ids.next());
                         tx.upsert_application(context.organisation, id, &name, &json!({}), now)?;
-                        ApplicationRow {
-                            id,
-                            name: name.clone(),
-                            document: json!({}),
-                            created_at: now,
-                        }
+                        ApplicationRow { id, name: name.clone(), document: json!({}), created_at: now }
                     }
                 };
-                let place = Place {
-                    environment,
-                    application,
-                };
-                let intent = Intent::Deploy {
-                    manifest: &manifest,
-                    image: request.image.as_deref(),
-                };
+                let place = Place { environment, application };
+                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
                 let asked = Asked {
                     manifest: Some(request.manifest.clone()),
                     image: request.image.clone(),
@@ -207,17 +173,8 @@ impl Engine {
                     timeout_seconds: request.timeout_seconds,
                 };
                 let commit = request.commit.clone();
-                let (id, view) = accept(
-                    tx,
-                    &context,
-                    &place,
-                    &intent,
-                    ChangeKind::Deploy,
-                    asked,
-                    commit,
-                    &actor,
-                    now,
-                )?;
+                let (id, view) =
+                    accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
                 if let Some((key, body)) = &hashes {
                     tx.keep_idempotency(context.organisation, key, body, id, now)?;
                 }
@@ -229,23 +186,14 @@ impl Engine {
     /// What a deployment would do; changes nothing.
     pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
-        let name = request
-            .application
-            .clone()
-            .unwrap_or_else(|| manifest.metadata.name.clone());
+        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
         let context = self.context.clone();
         self.db
             .read(move |tx| {
                 let environment = environment(tx, &context, &request.environment)?;
-                let place = Place {
-                    application: application_or_new(tx, &context, &name)?,
-                    environment,
-                };
-                let intent = Intent::Deploy {
-                    manifest: &manifest,
-                    image: request.image.as_deref(),
-                };
+                let place = Place { application: application_or_new(tx, &context, &name)?, environment };
+                let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
                 let (plan, snapshot) = plan_now(tx, &context, &place, &intent)?;
                 Ok(planned(&plan, &snapshot, ChangeKind::Deploy, &place))
             })
@@ -289,17 +237,8 @@ impl Engine {
                 lock_for(tx, &place)?;
                 let asked = Asked::default();
                 let kind = ChangeKind::Destroy;
-                let (id, view) = accept(
-                    tx,
-                    &context,
-                    &place,
-                    &Intent::Destroy,
-                    kind,
-                    asked,
-                    None,
-                    &actor,
-                    now,
-                )?;
+                let (id, view) =
+                    accept(tx, &context, &place, &Intent::Destroy, kind, asked, None, &actor, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
@@ -334,13 +273,7 @@ impl Engine {
                         }
                         let fault =
                             serde_json::to_value(Fault::new(code, message.clone())).unwrap_or_default();
-                        tx.end_change(
-                            id,
-                            change.status,
-                            ChangeStatus::Failed,
-                            Some(&fault),
-                            context.now(),
-                        )
+                        tx.end_change(id, change.status, ChangeStatus::Failed, Some(&fault), context.now())
                     })
                     .await
             }
@@ -366,8 +299,7 @@ impl Engine {
     /// The change an operation belongs to.
     pub async fn change_of(&self, id: OperationId) -> Result<ChangeId> {
         let row = self.db.read(move |tx| tx.operation(id)).await?;
-        row.map(|row| row.change)
-            .ok_or_else(|| not_found("operation", &id.to_string(), &[]))
+        row.map(|row| row.change).ok_or_else(|| not_found("operation", &id.to_string(), &[]))
     }
 
     /// Plans a failed or cancelled change again.
@@ -387,20 +319,16 @@ impl Engine {
                 let of_application = matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy);
                 let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
                 if !of_application && !collects {
-                    let message = format!(
-                        "{id} is a {} and cannot be retried; do it again instead",
-                        change.kind
-                    );
+                    let message =
+                        format!("{id} is a {} and cannot be retried; do it again instead", change.kind);
                     return Err(refuse(ErrorCode::Conflict, message));
                 }
                 if let (true, Some(application), Some(environment)) =
                     (of_application, change.application, change.environment)
                     && let Some(running) = tx.change_in_slot(application, environment, Slot::Running)?
                 {
-                    let message = format!(
-                        "{} is running for the same application and environment",
-                        running.id
-                    );
+                    let message =
+                        format!("{} is running for the same application and environment", running.id);
                     return Err(refuse(ErrorCode::Conflict, message));
                 }
                 tx.clear_cancel(id)?;
@@ -436,45 +364,32 @@ pub(crate) fn change(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result
 }
 
 fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
-    Ok(tx
-        .application_by_name(context.organisation, name)?
-        .unwrap_or_else(|| ApplicationRow {
-            id: ApplicationId(context.ids.next()),
-            name: name.to_owned(),
-            document: json!({}),
-            created_at: 0,
-        }))
+    Ok(tx.application_by_name(context.organisation, name)?.unwrap_or_else(|| ApplicationRow {
+        id: ApplicationId(context.ids.next()),
+        name: name.to_owned(),
+        document: json!({}),
+        created_at: 0,
+    }))
 }
 
 /// The domains of everything an application uses, and its environment's.
 fn lock_for(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
     let uses = tx.uses_of(place.application.id, place.environment.id)?;
     let ids = uses.iter().map(|row| row.resource).collect();
-    let mut domains: Vec<_> = tx
-        .resources_by_id(&ids)?
-        .iter()
-        .map(|row| row.key.domain)
-        .collect();
+    let mut domains: Vec<_> = tx.resources_by_id(&ids)?.iter().map(|row| row.key.domain).collect();
     domains.push(place.environment.domain);
     tx.lock_domains(&domains)
 }
 
 /// The domains of these resources.
 pub(crate) fn lock_resources(tx: &mut Tx<'_>, ids: &BTreeSet<ResourceId>) -> Result<()> {
-    let domains: Vec<_> = tx
-        .resources_by_id(ids)?
-        .iter()
-        .map(|row| row.key.domain)
-        .collect();
+    let domains: Vec<_> = tx.resources_by_id(ids)?.iter().map(|row| row.key.domain).collect();
     tx.lock_domains(&domains)
 }
 
 /// Stores a new change: running with its plan, or waiting for the one that runs. While it runs, what there is to
 /// tell is known already and returned with its id.
-#[allow(
-    clippy::too_many_arguments,
-    reason = "the one place where changes of an application are made"
-)]
+#[allow(clippy::too_many_arguments, reason = "the one place where changes of an application are made")]
 fn accept(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -494,18 +409,9 @@ fn accept(
     if running.is_some()
         && let Some(waiting) = tx.change_in_slot(application, environment, Slot::Waiting)?
     {
-        let fault = Fault::new(
-            ErrorCode::Superseded,
-            format!("replaced by {id} before it started"),
-        );
+        let fault = Fault::new(ErrorCode::Superseded, format!("replaced by {id} before it started"));
         let fault = serde_json::to_value(fault).unwrap_or_default();
-        tx.end_change(
-            waiting.id,
-            waiting.status,
-            ChangeStatus::Cancelled,
-            Some(&fault),
-            now,
-        )?;
+        tx.end_change(waiting.id, waiting.status, ChangeStatus::Cancelled, Some(&fault), now)?;
     }
     let timeout = asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     tx.insert_change(&NewChange {
@@ -515,11 +421,7 @@ fn accept(
         environment: Some(environment),
         application: Some(application),
         status: ChangeStatus::Pending,
-        slot: Some(if running.is_some() {
-            Slot::Waiting
-        } else {
-            Slot::Running
-        }),
+        slot: Some(if running.is_some() { Slot::Waiting } else { Slot::Running }),
         parent: None,
         owner: context.owner,
         actor: actor.to_owned(),
@@ -536,10 +438,7 @@ fn accept(
         return Ok((id, None));
     }
     store(tx, context, id, &plan, &snapshot, 1, actor, now)?;
-    let goes_on = plan
-        .operations
-        .iter()
-        .any(|operation| operation.manager.is_some());
+    let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
     let view = goes_on.then(|| {
         let mut view = planned(&plan, &snapshot, kind, place);
         view.id = Some(id);
@@ -567,33 +466,13 @@ fn store(
     actor: &str,
     now: i64,
 ) -> Result<()> {
-    let storing = Storing {
-        context,
-        change: id,
-        plan_number,
-        actor: actor.to_owned(),
-        now,
-    };
+    let storing = Storing { context, change: id, plan_number, actor: actor.to_owned(), now };
     storing.effects(tx, plan, snapshot)?;
-    let releases = plan
-        .effects
-        .iter()
-        .filter(|effect| matches!(effect, Effect::Leave { .. }))
-        .count() as i64;
+    let releases = plan.effects.iter().filter(|effect| matches!(effect, Effect::Leave { .. })).count() as i64;
     let operations = plan.operations.len() as i64;
     let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
     let document = plan_document(plan);
-    tx.start_change(
-        id,
-        from,
-        to,
-        Some(Slot::Running),
-        plan_number,
-        &document,
-        operations,
-        releases,
-        now,
-    )?;
+    tx.start_change(id, from, to, Some(Slot::Running), plan_number, &document, operations, releases, now)?;
     storing.operations(tx, plan, snapshot)?;
     if operations == 0 {
         return Progress::new(tx, context, now).end_change(id);
@@ -615,11 +494,7 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
     };
     let place = place_of(tx, context, application, environment)?;
     let asked: Asked = serde_json::from_value(tx.change_request(&change)?).unwrap_or_default();
-    let manifest = asked
-        .manifest
-        .as_deref()
-        .map(|text| parse_manifest(text, asked.strict))
-        .transpose()?;
+    let manifest = asked.manifest.as_deref().map(|text| parse_manifest(text, asked.strict)).transpose()?;
     match &manifest {
         Some(manifest) => {
             let mut domains = wide_domains(context, manifest);
@@ -632,34 +507,18 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
     let Some(change) = tx.lock_change(id)? else {
         return Ok(());
     };
-    let taken = tx
-        .change_in_slot(application, environment, Slot::Running)?
-        .is_some_and(|running| running.id != id);
+    let taken =
+        tx.change_in_slot(application, environment, Slot::Running)?.is_some_and(|running| running.id != id);
     if change.status != ChangeStatus::Pending || taken {
         return Ok(());
     }
     let intent = match &manifest {
-        Some(manifest) => Intent::Deploy {
-            manifest,
-            image: asked.image.as_deref(),
-        },
+        Some(manifest) => Intent::Deploy { manifest, image: asked.image.as_deref() },
         None => Intent::Destroy,
     };
     let (plan, snapshot) = plan_now(tx, context, &place, &intent)?;
-    tx.set_timeout(
-        id,
-        now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000,
-    )?;
-    store(
-        tx,
-        context,
-        id,
-        &plan,
-        &snapshot,
-        change.plan_number + 1,
-        &change.actor,
-        now,
-    )
+    tx.set_timeout(id, now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000)?;
+    store(tx, context, id, &plan, &snapshot, change.plan_number + 1, &change.actor, now)
 }
 
 fn place_of(
@@ -672,10 +531,7 @@ fn place_of(
     let applications = tx.applications(context.organisation)?;
     Ok(Place {
         environment: tx.environment(environment)?.ok_or_else(missing)?,
-        application: applications
-            .into_iter()
-            .find(|row| row.id == application)
-            .ok_or_else(missing)?,
+        application: applications.into_iter().find(|row| row.id == application).ok_or_else(missing)?,
     })
 }
 
@@ -704,10 +560,7 @@ pub(crate) fn stop_change(
         return Ok(());
     };
     if change.status.is_over() {
-        return Err(refuse(
-            ErrorCode::Conflict,
-            format!("{id} is {} already", change.status),
-        ));
+        return Err(refuse(ErrorCode::Conflict, format!("{id} is {} already", change.status)));
     }
     tx.request_cancel(id, rollback, now)?;
     let fault = why.unwrap_or_else(|| Fault::new(ErrorCode::Cancelled, format!("cancelled by {actor}")));

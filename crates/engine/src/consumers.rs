@@ -15,9 +15,7 @@ use crate::{
 };
 
 fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
-    let row = tx
-        .resource(id)?
-        .filter(|row| row.organisation == context.organisation && !row.workload);
+    let row = tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
     row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
 }
 
@@ -59,21 +57,14 @@ impl Engine {
                 tx.lock_domains(&[before.key.domain])?;
                 let row = resource(tx, &context, id)?;
                 if !matches!(row.state, State::Provision | State::Provisioned) {
-                    return Err(refuse(
-                        ErrorCode::Conflict,
-                        format!("{} is {}", row.name, row.state),
-                    ));
+                    return Err(refuse(ErrorCode::Conflict, format!("{} is {}", row.name, row.state)));
                 }
                 let environment = match &request.environment {
                     Some(name) => tx.environment_by_name(context.organisation, name)?,
                     None => tx.environment(row.environment)?,
                 };
                 let environment = environment.ok_or_else(|| {
-                    not_found(
-                        "environment",
-                        request.environment.as_deref().unwrap_or_default(),
-                        &[],
-                    )
+                    not_found("environment", request.environment.as_deref().unwrap_or_default(), &[])
                 })?;
                 let application = match tx.application_by_name(context.organisation, &request.application)? {
                     Some(found) => found.id,
@@ -146,15 +137,9 @@ impl Engine {
                     .into_iter()
                     .filter(|consumer| consumer.application_name == application)
                     .filter(|consumer| {
-                        environment
-                            .as_ref()
-                            .is_none_or(|name| *name == consumer.environment_name)
+                        environment.as_ref().is_none_or(|name| *name == consumer.environment_name)
                     })
-                    .filter(|consumer| {
-                        requirement
-                            .as_ref()
-                            .is_none_or(|name| *name == consumer.requirement)
-                    })
+                    .filter(|consumer| requirement.as_ref().is_none_or(|name| *name == consumer.requirement))
                     .collect();
                 if leaving.is_empty() {
                     let message = format!("{application} does not use {}", row.name);

@@ -103,11 +103,7 @@ impl Engine {
         }
         .open()?;
         let process = ids.next();
-        let owners = if options.embedded {
-            Some(owners::Owners::new(&options.data, process)?)
-        } else {
-            None
-        };
+        let owners = if options.embedded { Some(owners::Owners::new(&options.data, process)?) } else { None };
         let start = bootstrap::run(&opened.db, clock.as_ref(), ids.clone())?;
         let context = Context {
             organisation: start.organisation,
@@ -147,9 +143,6 @@ impl Engine {
 
     /// Whether the database answers.
     pub async fn ready(&self) -> bool {
-        self.db
-            .read(|tx| tx.query("SELECT 1", &[]).map(drop))
-            .await
-            .is_ok()
+        self.db.read(|tx| tx.query("SELECT 1", &[]).map(drop)).await.is_ok()
     }
 }

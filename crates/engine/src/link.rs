@@ -50,9 +50,7 @@ pub struct Histogram {
     pub sum: f64,
 }
 
-pub const BUCKETS: [f64; 12] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0,
-];
+pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
 
 impl Counters {
     fn ended(&self, kind: OperationKind, status: OperationStatus, seconds: f64) {
@@ -79,22 +77,14 @@ impl Engine {
 fn refused(error: Error) -> LinkError {
     match error {
         Error::Unreachable(text) | Error::Busy(text) => LinkError::Unreachable(text),
-        Error::Refused {
-            code: ErrorCode::NotFound,
-            ..
-        }
-        | Error::Moved(_) => LinkError::Lost,
+        Error::Refused { code: ErrorCode::NotFound, .. } | Error::Moved(_) => LinkError::Lost,
         other => LinkError::Refused(other.to_string()),
     }
 }
 
 /// The claim no longer holds.
 fn lost() -> Error {
-    Error::Refused {
-        code: ErrorCode::NotFound,
-        message: "lost".into(),
-        detail: Box::default(),
-    }
+    Error::Refused { code: ErrorCode::NotFound, message: "lost".into(), detail: Box::default() }
 }
 
 /// The operation of a claim that still holds.
@@ -118,9 +108,7 @@ impl WorkerLink for Engine {
             if !acquired.jobs.is_empty() || !acquired.cancel.is_empty() || left.is_zero() {
                 return Ok(acquired);
             }
-            let pause = next_ready
-                .unwrap_or(BACKUP_POLL)
-                .clamp(Duration::from_millis(1), BACKUP_POLL);
+            let pause = next_ready.unwrap_or(BACKUP_POLL).clamp(Duration::from_millis(1), BACKUP_POLL);
             watch.changed(left.min(pause)).await;
         }
     }
@@ -166,13 +154,8 @@ impl WorkerLink for Engine {
 
     async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
         let (organisation, digest) = (self.context.organisation, digest.to_owned());
-        let body = self
-            .db
-            .read(move |tx| tx.blob(organisation, &digest))
-            .await
-            .map_err(refused)?;
-        body.map(Bytes::from)
-            .ok_or_else(|| LinkError::Refused("there are no such files".into()))
+        let body = self.db.read(move |tx| tx.blob(organisation, &digest)).await.map_err(refused)?;
+        body.map(Bytes::from).ok_or_else(|| LinkError::Refused("there are no such files".into()))
     }
 
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()> {
@@ -229,9 +212,9 @@ impl WorkerLink for Engine {
             StateWrite::Stale { stored: -1 } => {
                 Err(LinkError::Refused("the state is locked by another id".into()))
             }
-            StateWrite::Stale { stored } => Err(LinkError::Refused(format!(
-                "serial {serial} is not newer than the stored {stored}"
-            ))),
+            StateWrite::Stale { stored } => {
+                Err(LinkError::Refused(format!("serial {serial} is not newer than the stored {stored}")))
+            }
         }
     }
 
@@ -270,10 +253,7 @@ impl Engine {
         self.db
             .write(move |tx| {
                 let now = context.now();
-                let mut acquired = Acquired {
-                    jobs: vec![],
-                    cancel: tx.to_stop(ask.worker, &ask.running)?,
-                };
+                let mut acquired = Acquired { jobs: vec![], cancel: tx.to_stop(ask.worker, &ask.running)? };
                 if !seen && first {
                     let document = json!({ "managers": ask.managers, "labels": ask.labels });
                     tx.see_worker(context.organisation, ask.worker, &ask.name, &document, now)?;
@@ -298,14 +278,8 @@ impl Engine {
                         break;
                     }
                 }
-                let next = if acquired.jobs.is_empty() {
-                    tx.next_ready_at()?
-                } else {
-                    None
-                };
-                let pause = next
-                    .filter(|at| *at > now)
-                    .map(|at| Duration::from_micros((at - now) as u64));
+                let next = if acquired.jobs.is_empty() { tx.next_ready_at()? } else { None };
+                let pause = next.filter(|at| *at > now).map(|at| Duration::from_micros((at - now) as u64));
                 Ok((acquired, pause))
             })
             .await
@@ -332,9 +306,8 @@ fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) -> Result<V
         match row.resource {
             None => jobs.extend(describe_order(context, &row, row.fence)),
             Some(id) => {
-                let resource = tx
-                    .resource(id)?
-                    .ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
+                let resource =
+                    tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
                 if let Ok(prepared) = prepare(tx, context, &row, &resource, row.fence)? {
                     jobs.push(prepared.order);
                 }
@@ -358,9 +331,7 @@ fn claim(
         tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, None, None, now)?;
         return Ok(describe_order(context, &row, fence));
     };
-    let resource = tx
-        .resource(id)?
-        .ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
+    let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
     let prepared = prepare(tx, context, &row, &resource, resource.fence + 1)?;
     let prepared = match prepared {
         Ok(prepared) => prepared,
@@ -382,10 +353,7 @@ fn claim(
         // Never seen; but one operation out of step must not keep a worker from the others.
         let fault = Fault::new(
             ErrorCode::Conflict,
-            format!(
-                "{} is {}/{}, not queued",
-                resource.name, resource.state, resource.status
-            ),
+            format!("{} is {}/{}, not queued", resource.name, resource.state, resource.status),
         );
         let mut progress = Progress::new(tx, context, now);
         progress.failed(&row, OperationStatus::Failed, fault, None)?;
@@ -402,22 +370,13 @@ fn claim(
 fn describe_order(context: &Context, row: &OperationRow, fence: i64) -> Option<JobOrder> {
     let payload = row.payload.as_ref()?;
     Some(JobOrder {
-        claim: Claim {
-            operation: row.id,
-            fence,
-        },
+        claim: Claim { operation: row.id, fence },
         change: row.change,
         manager: payload["document"]["manager"].as_str()?.to_owned(),
         content: payload["content"].as_str().map(str::to_owned),
         task: Task::Describe {
-            config: payload["document"]["config"]
-                .as_object()
-                .cloned()
-                .unwrap_or_default(),
-            parameters: payload["document"]
-                .get("parameters")
-                .filter(|p| p.is_object())
-                .cloned(),
+            config: payload["document"]["config"].as_object().cloned().unwrap_or_default(),
+            parameters: payload["document"].get("parameters").filter(|p| p.is_object()).cloned(),
         },
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: 600_000,
@@ -434,14 +393,7 @@ fn fail_before_start(
 ) -> Result<()> {
     let fault = Fault::new(ErrorCode::Invalid, message);
     let error = serde_json::to_value(&fault).unwrap_or_default();
-    tx.fail_resource(
-        resource.id,
-        (resource.state, resource.status),
-        Status::Error,
-        message,
-        &error,
-        now,
-    )?;
+    tx.fail_resource(resource.id, (resource.state, resource.status), Status::Error, message, &error, now)?;
     let mut progress = Progress::new(tx, context, now);
     progress.failed(row, OperationStatus::Failed, fault, None)?;
     progress.settle()
@@ -454,11 +406,7 @@ fn fresh_lines<'u>(row: &OperationRow, update: &'u Update) -> &'u [LogLine] {
 }
 
 fn keep_journal(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, entries: &[Value]) -> Result<()> {
-    let owner = Owner {
-        organisation: context.organisation,
-        kind: "journal",
-        id: row.id.0.as_bytes(),
-    };
+    let owner = Owner { organisation: context.organisation, kind: "journal", id: row.id.0.as_bytes() };
     let mut journal: Vec<Value> = match tx.journal(row.id)? {
         Some(sealed) => serde_json::from_slice(&tx.sealer().open(owner, &sealed)?).unwrap_or_default(),
         None => vec![],
@@ -506,17 +454,9 @@ fn complete(
         None => None,
     };
     let (status, change_over) = match (&completion.result, &resource) {
-        (JobResult::Done(done), Some(resource)) => succeed(
-            tx,
-            context,
-            &row,
-            given.as_deref(),
-            resource,
-            done,
-            completion,
-            digest,
-            now,
-        )?,
+        (JobResult::Done(done), Some(resource)) => {
+            succeed(tx, context, &row, given.as_deref(), resource, done, completion, digest, now)?
+        }
         (JobResult::Described { description, content }, None) => {
             tx.append_log(
                 context.organisation,
@@ -552,12 +492,7 @@ fn complete(
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
     let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
-    Ok(Some(Ended {
-        kind: row.kind,
-        status,
-        seconds,
-        change_over,
-    }))
+    Ok(Some(Ended { kind: row.kind, status, seconds, change_over }))
 }
 
 #[allow(clippy::too_many_arguments, reason = "the parts of one completion")]
@@ -641,20 +576,9 @@ fn succeed(
     )?;
     tx.settle_revision(resource.id, row.generation, "applied")?;
     let mut progress = Progress::new(tx, context, now);
-    let kind = if row.kind == OperationKind::Create {
-        "resource.created"
-    } else {
-        "resource.updated"
-    };
+    let kind = if row.kind == OperationKind::Create { "resource.created" } else { "resource.updated" };
     let told = json!({ "name": resource.name, "generation": row.generation });
-    progress.event(
-        kind,
-        "conductor",
-        Some(row.change),
-        Some(resource.id),
-        Some(row.id),
-        told,
-    )?;
+    progress.event(kind, "conductor", Some(row.change), Some(resource.id), Some(row.id), told)?;
     if awaited {
         progress.ready(resource.id, row.generation)?;
     }
@@ -671,19 +595,13 @@ fn seal_outputs(
     done: &Done,
     secrets: &BTreeSet<String>,
 ) -> Result<(Value, BTreeSet<String>)> {
-    let owner = Owner {
-        organisation: context.organisation,
-        kind: "outputs",
-        id: id.0.as_bytes(),
-    };
+    let owner = Owner { organisation: context.organisation, kind: "outputs", id: id.0.as_bytes() };
     let mut minted = BTreeSet::new();
     let mut outputs = serde_json::Map::new();
     for (name, output) in &done.outputs {
         let mut inside = BTreeSet::new();
         texts(&output.value, &mut inside);
-        let tainted = inside
-            .iter()
-            .any(|text| secrets.iter().any(|secret| text.contains(secret.as_str())));
+        let tainted = inside.iter().any(|text| secrets.iter().any(|secret| text.contains(secret.as_str())));
         let value = if output.sensitive || tainted {
             minted.extend(inside);
             tx.sealer().seal_leaf(owner, &output.value)?
@@ -724,12 +642,8 @@ fn fail(
         FailureCode::Cancelled => ErrorCode::Cancelled,
         FailureCode::Failed | FailureCode::Unsupported => ErrorCode::Failed,
     };
-    let fault = Fault {
-        code,
-        message: failure.message.clone(),
-        hint: failure.hint.clone(),
-        operation: Some(row.id),
-    };
+    let fault =
+        Fault { code, message: failure.message.clone(), hint: failure.hint.clone(), operation: Some(row.id) };
     let error = serde_json::to_value(&fault).unwrap_or_default();
     tx.insert_attempt(row, failure_word(failure.code), Some(&error), now)?;
     let again = failure.code == FailureCode::Transient
@@ -768,14 +682,7 @@ fn fail(
     }
     let mut progress = Progress::new(tx, context, now);
     let told = json!({ "error": error });
-    progress.event(
-        "operation.failed",
-        "conductor",
-        Some(row.change),
-        row.resource,
-        Some(row.id),
-        told,
-    )?;
+    progress.event("operation.failed", "conductor", Some(row.change), row.resource, Some(row.id), told)?;
     progress.failed(row, status, fault, Some(digest.to_vec()))?;
     progress.settle()?;
     Ok((status, !progress.ended.is_empty()))
@@ -794,9 +701,7 @@ fn failure_word(code: FailureCode) -> &'static str {
 
 /// 0.2 s, 0.4 s, 0.8 s … up to a minute.
 fn backoff(attempt: i64) -> i64 {
-    200_000i64
-        .saturating_mul(1 << attempt.clamp(1, 12) >> 1)
-        .min(60_000_000)
+    200_000i64.saturating_mul(1 << attempt.clamp(1, 12) >> 1).min(60_000_000)
 }
 
 impl Engine {

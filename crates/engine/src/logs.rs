@@ -60,9 +60,7 @@ fn page(tx: &mut Tx<'_>, context: &Context, id: ChangeId, query: &LogQuery) -> R
                 continue;
             }
             next_after = seq;
-            let wanted = query
-                .operation
-                .is_none_or(|operation| operation == chunk.operation)
+            let wanted = query.operation.is_none_or(|operation| operation == chunk.operation)
                 && query.resource.is_none_or(|wanted| Some(wanted) == resource)
                 && query.level.is_none_or(|level| line.level >= level)
                 && query.since.is_none_or(|since| line.at >= since);
@@ -80,11 +78,7 @@ fn page(tx: &mut Tx<'_>, context: &Context, id: ChangeId, query: &LogQuery) -> R
             }
         }
     }
-    Ok(LogPage {
-        items,
-        next_after,
-        done: over && last_page,
-    })
+    Ok(LogPage { items, next_after, done: over && last_page })
 }
 
 fn level_word(level: Level) -> &'static str {

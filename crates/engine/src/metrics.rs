@@ -26,18 +26,8 @@ impl Engine {
             *workers.entry(worker.state).or_default() += 1;
         }
         Ok(Metrics {
-            ended: self
-                .counters
-                .ended
-                .lock()
-                .map(|ended| ended.clone())
-                .unwrap_or_default(),
-            durations: self
-                .counters
-                .durations
-                .lock()
-                .map(|durations| durations.clone())
-                .unwrap_or_default(),
+            ended: self.counters.ended.lock().map(|ended| ended.clone()).unwrap_or_default(),
+            durations: self.counters.durations.lock().map(|durations| durations.clone()).unwrap_or_default(),
             queue_depth,
             queue_age_seconds: oldest.map_or(0.0, |at| (now - at).max(0) as f64 / 1e6),
             workers,

@@ -24,11 +24,7 @@ impl Owners {
         let file = File::create(folder.join(me.to_string())).map_err(failed)?;
         let alive = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| Error::Unreachable(format!("{}: {error}", folder.display())))?;
-        Ok(Self {
-            folder,
-            me,
-            _alive: alive,
-        })
+        Ok(Self { folder, me, _alive: alive })
     }
 
     /// Whether nobody holds a process's file; `None` when it has none.

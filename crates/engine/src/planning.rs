@@ -39,13 +39,10 @@ pub(crate) struct Place {
 
 /// The planning domains a Score file reaches into besides its environment's.
 pub(crate) fn wide_domains(context: &Context, manifest: &Manifest) -> Vec<DomainId> {
-    let scopes = manifest
-        .resources
-        .values()
-        .filter_map(|resource| match &resource.sharing.reference {
-            Some(Reference::Shared { scope, .. }) => *scope,
-            _ => resource.sharing.matching.as_ref().map(|matching| matching.scope),
-        });
+    let scopes = manifest.resources.values().filter_map(|resource| match &resource.sharing.reference {
+        Some(Reference::Shared { scope, .. }) => *scope,
+        _ => resource.sharing.matching.as_ref().map(|matching| matching.scope),
+    });
     let mut domains: Vec<DomainId> = scopes
         .filter_map(|scope| match scope {
             Scope::Environment => None,
@@ -104,11 +101,7 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
         .filter(|head| !head.built_in && head.state != "disabled")
         .map(|head| head.kind.clone())
         .collect();
-    let labels = application
-        .document
-        .get("labels")
-        .cloned()
-        .unwrap_or_else(|| json!({}));
+    let labels = application.document.get("labels").cloned().unwrap_or_else(|| json!({}));
     let mut snapshot = Snapshot {
         environment: EnvironmentView {
             id: environment.id,
@@ -132,16 +125,9 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
         missing: BTreeSet::new(),
         external: BTreeMap::new(),
     };
-    let mine: BTreeSet<ResourceId> = tx
-        .uses_of(application.id, environment.id)?
-        .iter()
-        .map(|consumer| consumer.resource)
-        .collect();
-    let rows = if mine.is_empty() {
-        vec![]
-    } else {
-        tx.resources_by_id(&mine)?
-    };
+    let mine: BTreeSet<ResourceId> =
+        tx.uses_of(application.id, environment.id)?.iter().map(|consumer| consumer.resource).collect();
+    let rows = if mine.is_empty() { vec![] } else { tx.resources_by_id(&mine)? };
     load_keys(tx, context, &mut snapshot, &keys, rows)?;
     Ok(snapshot)
 }
@@ -151,10 +137,7 @@ fn likely_keys(manifest: &Manifest, place: &Place) -> Vec<Key> {
     let keys = manifest.resources.iter().map(|(requirement, resource)| {
         let (tag, name) = match &resource.id {
             Some(id) => (KeyTag::Shared, id.clone()),
-            None => (
-                KeyTag::Dedicated,
-                format!("{}/{requirement}", place.application.id),
-            ),
+            None => (KeyTag::Dedicated, format!("{}/{requirement}", place.application.id)),
         };
         Key {
             domain: place.environment.domain,
@@ -175,21 +158,12 @@ pub(crate) fn load_rules(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Rule>
             let criteria: Criteria =
                 serde_json::from_value(row.document.get("match").cloned().unwrap_or_default())
                     .map_err(|_| corrupt())?;
-            let target = row
-                .document
-                .get("template")
-                .and_then(Value::as_str)
-                .ok_or_else(corrupt)?;
+            let target = row.document.get("template").and_then(Value::as_str).ok_or_else(corrupt)?;
             let (template, version) = match target.split_once('@') {
                 Some((name, version)) => (name, Some(version.parse().map_err(|_| corrupt())?)),
                 None => (target, None),
             };
-            Ok(Rule {
-                name: row.name.clone(),
-                template: template.to_owned(),
-                version,
-                criteria,
-            })
+            Ok(Rule { name: row.name.clone(), template: template.to_owned(), version, criteria })
         })
         .collect()
 }
@@ -213,9 +187,7 @@ fn load_wants(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, wants
         .into_iter()
         .filter(|row| row.organisation == context.organisation && !row.workload)
         .collect();
-    snapshot
-        .missing
-        .extend(ids.iter().filter(|id| !rows.iter().any(|row| row.id == **id)));
+    snapshot.missing.extend(ids.iter().filter(|id| !rows.iter().any(|row| row.id == **id)));
     load_keys(tx, context, snapshot, &keys, rows)
 }
 
@@ -228,15 +200,9 @@ fn load_keys(
 ) -> Result<()> {
     let found = tx.resources_by_key(keys)?;
     for key in keys {
-        snapshot
-            .keys
-            .insert(key.clone(), found.get(key).map(|row| row.id));
+        snapshot.keys.insert(key.clone(), found.get(key).map(|row| row.id));
     }
-    rows.extend(
-        found
-            .into_values()
-            .filter(|row| !snapshot.resources.contains_key(&row.id)),
-    );
+    rows.extend(found.into_values().filter(|row| !snapshot.resources.contains_key(&row.id)));
     rows.sort_by_key(|row| row.id);
     rows.dedup_by_key(|row| row.id);
     load_views(tx, context, snapshot, rows)
@@ -256,11 +222,7 @@ fn load_views(
     let mut consumers: BTreeMap<ResourceId, Vec<ConsumerView>> = BTreeMap::new();
     let some = tx.consumers_of(&ids, CONSUMERS_SHOWN)?;
     let mine = tx.uses_of(snapshot.application.id, snapshot.environment.id)?;
-    for row in some
-        .into_iter()
-        .chain(mine)
-        .filter(|row| ids.contains(&row.resource))
-    {
+    for row in some.into_iter().chain(mine).filter(|row| ids.contains(&row.resource)) {
         let view = ConsumerView {
             application: row.application,
             application_name: row.application_name,
@@ -335,11 +297,7 @@ fn seal_spec(
     version: &TemplateVersion,
     params: &Params,
 ) -> Result<Value> {
-    let owner = Owner {
-        organisation: context.organisation,
-        kind: "spec",
-        id: id.0.as_bytes(),
-    };
+    let owner = Owner { organisation: context.organisation, kind: "spec", id: id.0.as_bytes() };
     let mut json = params_to_json(params);
     let mut sealed = version.schema.sensitive();
     if version.kind == workload::TYPE {
@@ -354,11 +312,7 @@ fn seal_spec(
 }
 
 pub(crate) fn open_spec(tx: &Tx<'_>, row: &ResourceRow, spec: &Value) -> Result<Params> {
-    let owner = Owner {
-        organisation: row.organisation,
-        kind: "spec",
-        id: row.id.0.as_bytes(),
-    };
+    let owner = Owner { organisation: row.organisation, kind: "spec", id: row.id.0.as_bytes() };
     let mut spec = spec.clone();
     if let Some(entries) = spec.as_object_mut() {
         for value in entries.values_mut() {
@@ -406,14 +360,7 @@ impl Storing<'_> {
                     hold_unique(tx, context, new.id, version(new.version)?.as_ref(), &new.params)?;
                     made.insert(new.id);
                 }
-                Effect::Specify {
-                    resource,
-                    from,
-                    to,
-                    version: by,
-                    params,
-                    generation,
-                } => {
+                Effect::Specify { resource, from, to, version: by, params, generation } => {
                     let spec = seal_spec(tx, context, *resource, version(*by)?.as_ref(), params)?;
                     tx.specify_resource(*resource, *from, *to, *by, &spec, *generation, now)?;
                     tx.insert_revision(
@@ -441,11 +388,7 @@ impl Storing<'_> {
                 Effect::Depend { resource, on } => {
                     tx.set_dependencies(context.organisation, *resource, made.contains(resource), on)?;
                 }
-                Effect::Join {
-                    resource,
-                    requirement,
-                    params,
-                } => {
+                Effect::Join { resource, requirement, params } => {
                     let by = match snapshot.resources.get(resource) {
                         Some(known) => known.version,
                         None => plan_version(plan, *resource)?,
@@ -464,20 +407,13 @@ impl Storing<'_> {
                         now,
                     )?;
                 }
-                Effect::Leave {
-                    resource,
-                    requirement,
-                } => {
+                Effect::Leave { resource, requirement } => {
                     let (application, environment) = (snapshot.application.id, snapshot.environment.id);
                     tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
                 }
             }
         }
-        if called_off.is_empty() {
-            Ok(())
-        } else {
-            Progress::new(tx, context, now).called_off(&called_off)
-        }
+        if called_off.is_empty() { Ok(()) } else { Progress::new(tx, context, now).called_off(&called_off) }
     }
 
     pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
@@ -512,22 +448,15 @@ impl Storing<'_> {
                 now: self.now,
             })?;
         }
-        let edges: Vec<(OperationId, OperationId)> = plan
-            .operations
-            .iter()
-            .flat_map(|op| op.after.iter().map(|before| (op.id, *before)))
-            .collect();
+        let edges: Vec<(OperationId, OperationId)> =
+            plan.operations.iter().flat_map(|op| op.after.iter().map(|before| (op.id, *before))).collect();
         tx.insert_edges(&edges)?;
         for operation in &plan.operations {
             for wait in &operation.waits {
                 if !tx.add_waiter(wait.resource, wait.until == Until::Gone)? {
                     return Err(Error::Moved("a resource somebody else was busy with".into()));
                 }
-                let until = if wait.until == Until::Gone {
-                    "gone"
-                } else {
-                    "ready"
-                };
+                let until = if wait.until == Until::Gone { "gone" } else { "ready" };
                 tx.insert_wait(wait.resource, operation.id, wait.generation, until)?;
             }
         }
@@ -581,14 +510,9 @@ fn hold_unique(
             let holder = tx
                 .resource(holder)?
                 .map_or_else(|| holder.to_string(), |row| format!("{} ({holder})", row.name));
-            let message = format!(
-                "`{name}` must be unique among {}, and {holder} has this value",
-                version.name
-            );
-            return Err(refusal::refuse(
-                conductor_domain::lifecycle::ErrorCode::Conflict,
-                message,
-            ));
+            let message =
+                format!("`{name}` must be unique among {}, and {holder} has this value", version.name);
+            return Err(refusal::refuse(conductor_domain::lifecycle::ErrorCode::Conflict, message));
         }
         values.push((name, hash));
     }
@@ -617,9 +541,7 @@ fn version_id(
 ) -> Option<conductor_domain::ids::TemplateVersionId> {
     let specified = plan.effects.iter().find_map(|effect| match effect {
         Effect::Create(new) if new.id == id => Some(new.version),
-        Effect::Specify {
-            resource, version, ..
-        } if *resource == id => Some(*version),
+        Effect::Specify { resource, version, .. } if *resource == id => Some(*version),
         _ => None,
     });
     specified.or_else(|| snapshot.resources.get(&id).map(|resource| resource.version))

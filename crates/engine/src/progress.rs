@@ -36,14 +36,7 @@ fn document(fault: &Fault) -> Value {
 
 impl<'p, 't> Progress<'p, 't> {
     pub fn new(tx: &'p mut Tx<'t>, context: &'p Context, now: i64) -> Self {
-        Self {
-            tx,
-            context,
-            now,
-            ended: Vec::new(),
-            counts: BTreeMap::new(),
-            errors: BTreeMap::new(),
-        }
+        Self { tx, context, now, ended: Vec::new(), counts: BTreeMap::new(), errors: BTreeMap::new() }
     }
 
     fn count(&mut self, change: ChangeId, failed: bool) {
@@ -84,14 +77,7 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// An operation is done; what came after it may go on.
     pub fn succeeded(&mut self, row: &OperationRow, digest: Option<Vec<u8>>) -> Result<()> {
-        self.tx.end_operation(
-            row.id,
-            row.status,
-            OperationStatus::Succeeded,
-            digest,
-            None,
-            self.now,
-        )?;
+        self.tx.end_operation(row.id, row.status, OperationStatus::Succeeded, digest, None, self.now)?;
         self.count(row.change, false);
         let ready = self.tx.advance_successors(row.id)?;
         self.go_on(ready)
@@ -118,8 +104,7 @@ impl<'p, 't> Progress<'p, 't> {
     /// Nothing to run: the end is at once.
     pub fn finish_idle(&mut self, row: &OperationRow) -> Result<()> {
         if let (OperationKind::Destroy, Some(resource)) = (row.kind, row.resource) {
-            self.tx
-                .destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
+            self.tx.destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
             self.gone(resource)?;
         }
         self.succeeded(row, None)
@@ -135,10 +120,7 @@ impl<'p, 't> Progress<'p, 't> {
     pub fn gone(&mut self, resource: ResourceId) -> Result<()> {
         let waiting = self.tx.take_waits(resource, "gone", i64::MAX)?;
         self.advance(&waiting)?;
-        let fault = Fault::new(
-            ErrorCode::NotFound,
-            format!("{resource} was waited for, and was destroyed"),
-        );
+        let fault = Fault::new(ErrorCode::NotFound, format!("{resource} was waited for, and was destroyed"));
         self.fail_waiters(resource, &fault)
     }
 
@@ -163,12 +145,8 @@ impl<'p, 't> Progress<'p, 't> {
         fault: Fault,
         digest: Option<Vec<u8>>,
     ) -> Result<()> {
-        let fault = Fault {
-            operation: Some(row.id),
-            ..fault
-        };
-        self.tx
-            .end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
+        let fault = Fault { operation: Some(row.id), ..fault };
+        self.tx.end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
         self.count(row.change, true);
         self.errors.entry(row.change).or_insert_with(|| fault.clone());
         self.hold_back(row, &fault)
@@ -177,15 +155,10 @@ impl<'p, 't> Progress<'p, 't> {
     fn hold_back(&mut self, row: &OperationRow, fault: &Fault) -> Result<()> {
         let mut told = fault.clone();
         if let Some(resource) = row.resource {
-            let name = self
-                .tx
-                .resource(resource)?
-                .map_or_else(|| resource.to_string(), |r| r.name);
+            let name = self.tx.resource(resource)?.map_or_else(|| resource.to_string(), |r| r.name);
             if !told.message.starts_with("not started") {
-                told.message = format!(
-                    "not started: {name} ({resource}) did not come about: {}",
-                    fault.message
-                );
+                told.message =
+                    format!("not started: {name} ({resource}) did not come about: {}", fault.message);
             }
             self.fail_waiters(resource, &told)?;
         }
@@ -224,11 +197,7 @@ impl<'p, 't> Progress<'p, 't> {
         let Some(row) = self.tx.resource(id)? else {
             return Ok(());
         };
-        let settled = if row.error.is_some() {
-            Status::Error
-        } else {
-            Status::Done
-        };
+        let settled = if row.error.is_some() { Status::Error } else { Status::Done };
         let to = match (row.state, row.status) {
             (state, Status::Queued) if begun => (state, Status::Unknown),
             (State::Provision, Status::Queued) if row.fence == 0 => (State::Provision, Status::Pending),
@@ -240,15 +209,12 @@ impl<'p, 't> Progress<'p, 't> {
             (State::Destroy, Status::Queued) => (State::Provision, Status::Pending),
             _ => return Ok(()),
         };
-        self.tx
-            .move_resource(id, (row.state, row.status), to, Some(message), self.now)
+        self.tx.move_resource(id, (row.state, row.status), to, Some(message), self.now)
     }
 
     fn is_displaced(&mut self, row: &ResourceRow) -> Result<bool> {
         let living = self.tx.resources_by_key(std::slice::from_ref(&row.key))?;
-        Ok(living
-            .get(&row.key)
-            .is_some_and(|other| other.id != row.id && other.state != State::Destroy))
+        Ok(living.get(&row.key).is_some_and(|other| other.id != row.id && other.state != State::Destroy))
     }
 
     /// Waiting for destruction, wanted again: the destruction is called off. What that means for the change it
@@ -275,8 +241,7 @@ impl<'p, 't> Progress<'p, 't> {
         } else {
             (State::Provisioned, Status::Done)
         };
-        self.tx
-            .move_resource(resource, (State::Destroy, Status::Queued), to, None, self.now)?;
+        self.tx.move_resource(resource, (State::Destroy, Status::Queued), to, None, self.now)?;
         Ok(row)
     }
 
@@ -322,21 +287,15 @@ impl<'p, 't> Progress<'p, 't> {
         };
         let error = match (status, &change.error) {
             (ChangeStatus::Succeeded, _) => None,
-            (ChangeStatus::Cancelled, None) => Some(document(&Fault::new(
-                ErrorCode::Cancelled,
-                "cancelled on request",
-            ))),
+            (ChangeStatus::Cancelled, None) => {
+                Some(document(&Fault::new(ErrorCode::Cancelled, "cancelled on request")))
+            }
             (_, error) => error.clone(),
         };
         let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
-        self.tx
-            .end_change(id, change.status, status, error.as_ref(), self.now)?;
+        self.tx.end_change(id, change.status, status, error.as_ref(), self.now)?;
         self.ended.push(id);
-        let kind = if status == ChangeStatus::Succeeded {
-            "change.succeeded"
-        } else {
-            "change.ended"
-        };
+        let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };
         let told = json!({ "status": status, "kind": change.kind, "error": error });
         self.event(kind, &change.actor, Some(id), None, None, told)?;
         if status == ChangeStatus::Cancelled {
@@ -408,24 +367,12 @@ impl<'p, 't> Progress<'p, 't> {
         let open = self.tx.open_operations_on(asked)?;
         let doomed = self.tx.resources_by_id(asked)?.into_iter();
         going.extend(
-            doomed
-                .filter(|row| row.state == State::Destroy && !open.contains_key(&row.id))
-                .map(|row| row.id),
+            doomed.filter(|row| row.state == State::Destroy && !open.contains_key(&row.id)).map(|row| row.id),
         );
         if going.is_empty() {
             let plan = json!({ "items": [], "removals": [], "warnings": [] });
             let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
-            self.tx.start_change(
-                change.id,
-                from,
-                to,
-                None,
-                change.plan_number + 1,
-                &plan,
-                0,
-                0,
-                self.now,
-            )?;
+            self.tx.start_change(change.id, from, to, None, change.plan_number + 1, &plan, 0, 0, self.now)?;
             return self.end_change(change.id);
         }
         self.destroy_all(change.id, change.plan.as_ref(), change.plan_number + 1, &going)
@@ -439,10 +386,8 @@ impl<'p, 't> Progress<'p, 't> {
         plan_number: i64,
         unused: &BTreeSet<ResourceId>,
     ) -> Result<()> {
-        let operations: BTreeMap<ResourceId, OperationId> = unused
-            .iter()
-            .map(|resource| (*resource, OperationId(self.context.ids.next())))
-            .collect();
+        let operations: BTreeMap<ResourceId, OperationId> =
+            unused.iter().map(|resource| (*resource, OperationId(self.context.ids.next()))).collect();
         let edges: Vec<(OperationId, OperationId)> = self
             .tx
             .dependents_of(unused)?
@@ -462,17 +407,9 @@ impl<'p, 't> Progress<'p, 't> {
                 None,
                 self.now,
             )?;
-            let manager = self
-                .context
-                .templates
-                .get(self.tx, row.version, None)?
-                .manager
-                .clone();
-            let queue = if row.fence > 0 {
-                Some(self.context.templates.queue(self.tx, &manager)?)
-            } else {
-                None
-            };
+            let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
+            let queue =
+                if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
             let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
             self.tx.insert_operation(&NewOperation {
                 id: operation,
@@ -503,17 +440,7 @@ impl<'p, 't> Progress<'p, 't> {
             None => json!({ "items": [], "removals": items, "warnings": [] }),
         };
         let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
-        self.tx.start_change(
-            id,
-            from,
-            to,
-            None,
-            plan_number,
-            &plan,
-            operations.len() as i64,
-            0,
-            self.now,
-        )?;
+        self.tx.start_change(id, from, to, None, plan_number, &plan, operations.len() as i64, 0, self.now)?;
         for operation in idle {
             if let Some(row) = self.tx.operation(operation)? {
                 self.finish_idle(&row)?;

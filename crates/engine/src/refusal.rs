@@ -12,19 +12,11 @@ use serde_json::json;
 pub const PROBLEMS: &str = "errors";
 
 pub fn refuse(code: ErrorCode, message: impl Into<String>) -> Error {
-    Error::Refused {
-        code,
-        message: message.into(),
-        detail: Box::new(json!({})),
-    }
+    Error::Refused { code, message: message.into(), detail: Box::new(json!({})) }
 }
 
 pub fn refuse_all(code: ErrorCode, message: impl Into<String>, problems: &[ProblemItem]) -> Error {
-    Error::Refused {
-        code,
-        message: message.into(),
-        detail: Box::new(json!({ PROBLEMS: problems })),
-    }
+    Error::Refused { code, message: message.into(), detail: Box::new(json!({ PROBLEMS: problems })) }
 }
 
 pub(crate) fn from_plan(error: PlanError) -> Error {
@@ -57,10 +49,9 @@ pub(crate) fn not_found(what: &str, name: &str, known: &[String]) -> Error {
     let suggestion = match (close, known) {
         (Some(close), _) => Some(format!("did you mean `{close}`? There is: {}", known.join(", "))),
         (None, []) => None,
-        (None, known) => Some(format!(
-            "there is: {}",
-            known.iter().take(20).cloned().collect::<Vec<_>>().join(", ")
-        )),
+        (None, known) => {
+            Some(format!("there is: {}", known.iter().take(20).cloned().collect::<Vec<_>>().join(", ")))
+        }
     };
     let message = match &suggestion {
         Some(suggestion) => format!("there is no {what} `{name}`; {suggestion}"),
@@ -69,11 +60,6 @@ pub(crate) fn not_found(what: &str, name: &str, known: &[String]) -> Error {
     refuse_all(
         ErrorCode::NotFound,
         message.clone(),
-        &[ProblemItem {
-            path: what.into(),
-            message,
-            suggestion,
-            ..ProblemItem::default()
-        }],
+        &[ProblemItem { path: what.into(), message, suggestion, ..ProblemItem::default() }],
     )
 }

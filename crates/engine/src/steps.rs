@@ -38,11 +38,7 @@ pub(crate) struct Prepared {
 }
 
 pub(crate) fn inputs_owner<'a>(context: &Context, id: &'a ResourceId) -> Owner<'a> {
-    Owner {
-        organisation: context.organisation,
-        kind: "inputs",
-        id: id.0.as_bytes(),
-    }
+    Owner { organisation: context.organisation, kind: "inputs", id: id.0.as_bytes() }
 }
 
 pub(crate) fn open_inputs(tx: &Tx<'_>, context: &Context, id: ResourceId, sealed: &[u8]) -> Result<Inputs> {
@@ -52,20 +48,10 @@ pub(crate) fn open_inputs(tx: &Tx<'_>, context: &Context, id: ResourceId, sealed
 
 /// A resource's outputs with their secrets opened, and which of them are sensitive.
 pub(crate) fn open_outputs(tx: &Tx<'_>, row: &ResourceRow) -> Result<(Map<String, Value>, BTreeSet<String>)> {
-    let owner = Owner {
-        organisation: row.organisation,
-        kind: "outputs",
-        id: row.id.0.as_bytes(),
-    };
+    let owner = Owner { organisation: row.organisation, kind: "outputs", id: row.id.0.as_bytes() };
     let mut values = Map::new();
     let mut sensitive = BTreeSet::new();
-    for (name, value) in row
-        .outputs
-        .as_ref()
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (name, value) in row.outputs.as_ref().and_then(Value::as_object).into_iter().flatten() {
         if conductor_store::is_sealed(value) {
             sensitive.insert(name.clone());
         }
@@ -83,10 +69,7 @@ struct Visible {
 
 impl Visible {
     fn look(&self, reference: &Ref) -> std::result::Result<Resolved, MissingOutput> {
-        let missing = || MissingOutput {
-            resource: reference.resource,
-            output: reference.path.join("."),
-        };
+        let missing = || MissingOutput { resource: reference.resource, output: reference.path.join(".") };
         let (first, rest) = reference.path.split_first().ok_or_else(missing)?;
         let value = match self.outputs.get(first) {
             Some(value) => rest.iter().try_fold(value, |value, key| match value {
@@ -94,18 +77,12 @@ impl Visible {
                 other => other.get(key),
             }),
             None if first == "id" && rest.is_empty() => {
-                return Ok(Resolved {
-                    value: Value::String(self.own_id.clone()),
-                    sensitive: false,
-                });
+                return Ok(Resolved { value: Value::String(self.own_id.clone()), sensitive: false });
             }
             None => None,
         };
         let value = value.cloned().ok_or_else(missing)?;
-        Ok(Resolved {
-            value,
-            sensitive: self.sensitive.contains(first),
-        })
+        Ok(Resolved { value, sensitive: self.sensitive.contains(first) })
     }
 }
 
@@ -149,11 +126,8 @@ pub(crate) fn prepare(
     let digest = tx.sealer().digest(&digest_body(&inputs, &version))?;
     let state = match &row.manager_state {
         Some(sealed) => {
-            let owner = Owner {
-                organisation: row.organisation,
-                kind: "manager_state",
-                id: row.id.0.as_bytes(),
-            };
+            let owner =
+                Owner { organisation: row.organisation, kind: "manager_state", id: row.id.0.as_bytes() };
             serde_json::from_slice(&tx.sealer().open(owner, sealed)?).ok()
         }
         None => None,
@@ -187,10 +161,7 @@ pub(crate) fn prepare(
         secrets: secrets.into_iter().collect(),
     };
     let order = JobOrder {
-        claim: Claim {
-            operation: operation.id,
-            fence,
-        },
+        claim: Claim { operation: operation.id, fence },
         change: operation.change,
         manager: version.manager.clone(),
         content: version.content.clone(),
@@ -198,11 +169,7 @@ pub(crate) fn prepare(
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: duration_ms(&version.config, "timeout").unwrap_or(DEFAULT_TIMEOUT_MS),
     };
-    Ok(Ok(Prepared {
-        order,
-        sealed,
-        digest,
-    }))
+    Ok(Ok(Prepared { order, sealed, digest }))
 }
 
 fn digest_body(inputs: &Inputs, version: &TemplateVersion) -> Vec<u8> {
@@ -226,13 +193,7 @@ fn previous(
         texts(&outputs[name], &mut secrets);
     }
     secrets.extend(inputs.secrets);
-    Ok((
-        Some(Previous {
-            parameters: inputs.parameters,
-            outputs,
-        }),
-        secrets,
-    ))
+    Ok((Some(Previous { parameters: inputs.parameters, outputs }), secrets))
 }
 
 fn visible(tx: &mut Tx<'_>, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<ResourceId, Visible>> {
@@ -240,14 +201,7 @@ fn visible(tx: &mut Tx<'_>, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<Resou
     for row in tx.resources_by_id(ids)? {
         let (outputs, sensitive) = open_outputs(tx, &row)?;
         let own_id = row.external_id.clone().unwrap_or_else(|| row.id.to_string());
-        found.insert(
-            row.id,
-            Visible {
-                outputs,
-                sensitive,
-                own_id,
-            },
-        );
+        found.insert(row.id, Visible { outputs, sensitive, own_id });
     }
     Ok(found)
 }
@@ -258,10 +212,8 @@ fn resolve(
     version: &TemplateVersion,
 ) -> Result<std::result::Result<Inputs, MissingOutput>> {
     let params = open_spec(tx, row, &row.spec)?;
-    let ids: BTreeSet<ResourceId> = params_refs(&params)
-        .into_iter()
-        .map(|reference| reference.resource)
-        .collect();
+    let ids: BTreeSet<ResourceId> =
+        params_refs(&params).into_iter().map(|reference| reference.resource).collect();
     let visible = visible(tx, &ids)?;
     Ok(fill(&params, version, &visible, false))
 }
@@ -270,10 +222,8 @@ fn resolve(
 fn resolve_or_null(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow) -> Result<Inputs> {
     let version = context.templates.get(tx, row.version, None)?;
     let params = open_spec(tx, row, &row.spec)?;
-    let ids: BTreeSet<ResourceId> = params_refs(&params)
-        .into_iter()
-        .map(|reference| reference.resource)
-        .collect();
+    let ids: BTreeSet<ResourceId> =
+        params_refs(&params).into_iter().map(|reference| reference.resource).collect();
     let visible = visible(tx, &ids)?;
     Ok(fill(&params, &version, &visible, true).unwrap_or_default())
 }
@@ -291,19 +241,10 @@ fn fill(
         let resolved = expr.resolve(&mut |reference| {
             let found = match visible.get(&reference.resource) {
                 Some(visible) => visible.look(reference),
-                None => Err(MissingOutput {
-                    resource: reference.resource,
-                    output: reference.path.join("."),
-                }),
+                None => Err(MissingOutput { resource: reference.resource, output: reference.path.join(".") }),
             };
-            let found = if lenient {
-                found.or(Ok(Resolved {
-                    value: Value::Null,
-                    sensitive: false,
-                }))
-            } else {
-                found
-            };
+            let found =
+                if lenient { found.or(Ok(Resolved { value: Value::Null, sensitive: false })) } else { found };
             if let Ok(resolved) = &found
                 && resolved.sensitive
             {
@@ -326,11 +267,7 @@ type Handed = BTreeMap<String, Map<String, Value>>;
 /// The outputs of what a resource depends on, by requirement, and the secrets among them.
 fn handed_over(tx: &mut Tx<'_>, dependencies: &[DependencyRow]) -> Result<(Handed, BTreeSet<String>)> {
     let ids: BTreeSet<ResourceId> = dependencies.iter().map(|row| row.on).collect();
-    let visible = if ids.is_empty() {
-        BTreeMap::new()
-    } else {
-        visible(tx, &ids)?
-    };
+    let visible = if ids.is_empty() { BTreeMap::new() } else { visible(tx, &ids)? };
     let mut secrets = BTreeSet::new();
     let mut handed = BTreeMap::new();
     for dependency in dependencies {

@@ -37,9 +37,7 @@ pub(crate) struct Reaper {
 impl Reaper {
     /// Looking for unused resources reads them all, so it is done now and then.
     fn collection_due(&mut self, now: Instant) -> bool {
-        let due = self
-            .collected_at
-            .is_none_or(|at| now.duration_since(at) > COLLECT_EVERY);
+        let due = self.collected_at.is_none_or(|at| now.duration_since(at) > COLLECT_EVERY);
         if due {
             self.collected_at = Some(now);
         }
@@ -124,18 +122,11 @@ impl Engine {
             let reaped = self
                 .db
                 .write(move |tx| {
-                    requeue_lost(
-                        tx,
-                        &context,
-                        &row,
-                        "its worker was not heard of for longer than its lease",
-                    )
+                    requeue_lost(tx, &context, &row, "its worker was not heard of for longer than its lease")
                 })
                 .await?;
             if reaped {
-                self.counters
-                    .reaped
-                    .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.counters.reaped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
         Ok(())
@@ -146,17 +137,11 @@ impl Engine {
         let (Some(owners), Some(me)) = (&self.owners, self.context.owner) else {
             return Ok(());
         };
-        let (running, answered_for) = self
-            .db
-            .read(|tx| Ok((tx.running_operations()?, tx.change_owners()?)))
-            .await?;
+        let (running, answered_for) =
+            self.db.read(|tx| Ok((tx.running_operations()?, tx.change_owners()?))).await?;
         let workers = running.iter().filter_map(|row| row.worker.map(|worker| worker.0));
         let mut gone: BTreeSet<Uuid> = workers.filter(|worker| owners.worker_is_dead(*worker)).collect();
-        gone.extend(
-            answered_for
-                .into_iter()
-                .filter(|owner| owners.owner_is_dead(*owner)),
-        );
+        gone.extend(answered_for.into_iter().filter(|owner| owners.owner_is_dead(*owner)));
         for dead in gone {
             let context = self.context.clone();
             let left: Vec<RunningRow> = running
@@ -202,11 +187,7 @@ impl Engine {
             return Ok(vec![]);
         };
         let open = self.db.read(|tx| tx.owned_changes()).await?;
-        Ok(open
-            .into_iter()
-            .filter(|(_, owner)| owners.owner_is_dead(*owner))
-            .map(|(id, _)| id)
-            .collect())
+        Ok(open.into_iter().filter(|(_, owner)| owners.owner_is_dead(*owner)).map(|(id, _)| id).collect())
     }
 }
 
@@ -219,10 +200,7 @@ fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str
     if row.status != OperationStatus::InProgress || row.fence != seen.fence || row.renewals != seen.renewals {
         return Ok(false);
     }
-    let fault = Fault {
-        operation: Some(row.id),
-        ..Fault::new(ErrorCode::Transient, why)
-    };
+    let fault = Fault { operation: Some(row.id), ..Fault::new(ErrorCode::Transient, why) };
     let error = serde_json::to_value(&fault).unwrap_or_default();
     tx.insert_attempt(&row, "lost", Some(&error), now)?;
     let resource = match row.resource {

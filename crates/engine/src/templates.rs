@@ -55,12 +55,7 @@ impl Cache {
 
     /// The queue of a manager's operations; queues are never renumbered.
     pub fn queue(&self, tx: &mut Tx<'_>, manager: &str) -> Result<i64> {
-        if let Some(queue) = self
-            .queues
-            .lock()
-            .ok()
-            .and_then(|queues| queues.get(manager).copied())
-        {
+        if let Some(queue) = self.queues.lock().ok().and_then(|queues| queues.get(manager).copied()) {
             return Ok(queue);
         }
         match tx.known_queue(&needs(manager))? {
@@ -82,21 +77,13 @@ impl Cache {
         state: Option<&str>,
     ) -> Result<Arc<TemplateVersion>> {
         let state = state.map(parse_state).transpose()?;
-        let known = self
-            .versions
-            .lock()
-            .ok()
-            .and_then(|versions| versions.get(&id).cloned());
+        let known = self.versions.lock().ok().and_then(|versions| versions.get(&id).cloned());
         let version = match known {
             Some(version) if state.is_none_or(|state| state == version.state) => return Ok(version),
-            Some(version) => TemplateVersion {
-                state: state.unwrap_or(version.state),
-                ..(*version).clone()
-            },
+            Some(version) => TemplateVersion { state: state.unwrap_or(version.state), ..(*version).clone() },
             None => {
-                let row = tx
-                    .version(id)?
-                    .ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
+                let row =
+                    tx.version(id)?.ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
                 read(&row)?
             }
         };
@@ -132,12 +119,7 @@ fn read(row: &VersionRow) -> Result<TemplateVersion> {
         version: row.version.parse().map_err(|_| corrupt("its version"))?,
         state: parse_state(&row.state)?,
         manager: row.manager.clone(),
-        config: row
-            .document
-            .get("config")
-            .and_then(Value::as_object)
-            .cloned()
-            .unwrap_or_else(Map::new),
+        config: row.document.get("config").and_then(Value::as_object).cloned().unwrap_or_else(Map::new),
         schema: Arc::new(schema),
         outputs: outputs
             .map(|outputs| serde_json::from_value::<BTreeMap<String, bool>>(outputs.clone()))

@@ -56,12 +56,8 @@ impl Query {
 
     fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>> {
         let parsed = self.cursor.as_deref().map(str::parse).transpose();
-        parsed.map_err(|_| {
-            refuse(
-                conductor_domain::lifecycle::ErrorCode::Invalid,
-                "the cursor does not parse",
-            )
-        })
+        parsed
+            .map_err(|_| refuse(conductor_domain::lifecycle::ErrorCode::Invalid, "the cursor does not parse"))
     }
 }
 
@@ -77,11 +73,7 @@ pub struct LogQuery {
 fn paged<T, K: ToString>(mut items: Vec<T>, limit: i64, key: impl Fn(&T) -> K) -> Page<T> {
     let more = items.len() as i64 > limit;
     items.truncate(limit as usize);
-    let next_cursor = if more {
-        items.last().map(|item| key(item).to_string())
-    } else {
-        None
-    };
+    let next_cursor = if more { items.last().map(|item| key(item).to_string()) } else { None };
     Page { items, next_cursor }
 }
 
@@ -97,9 +89,7 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
     for row in &rows {
         let read = |name: &str| -> Vec<conductor_domain::plan::Item> {
             let items = row.plan.as_ref().and_then(|plan| plan.get(name)).cloned();
-            items
-                .and_then(|items| serde_json::from_value(items).ok())
-                .unwrap_or_default()
+            items.and_then(|items| serde_json::from_value(items).ok()).unwrap_or_default()
         };
         let (items, removals) = (read("items"), read("removals"));
         ids.extend(items.iter().chain(&removals).map(|item| item.resource));
@@ -142,9 +132,7 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
             environment: row.environment_name,
             resources: view(items),
             removals: view(removals),
-            warnings: warnings
-                .and_then(|warnings| serde_json::from_value(warnings).ok())
-                .unwrap_or_default(),
+            warnings: warnings.and_then(|warnings| serde_json::from_value(warnings).ok()).unwrap_or_default(),
             error: row.error.and_then(|error| serde_json::from_value(error).ok()),
             waiting_for,
             commit: row.commit,
@@ -169,9 +157,9 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
             let mut reasons = Vec::new();
             for before in tx.open_predecessors_of(row.id)? {
                 let name = match before.resource {
-                    Some(id) => tx
-                        .resource(id)?
-                        .map_or_else(|| id.to_string(), |r| format!("{} ({id})", r.name)),
+                    Some(id) => {
+                        tx.resource(id)?.map_or_else(|| id.to_string(), |r| format!("{} ({id})", r.name))
+                    }
                     None => before.id.to_string(),
                 };
                 reasons.push(format!("{} of {name}", before.kind));
@@ -182,12 +170,10 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
             }
             Some(reasons.join(", "))
         }
-        OperationStatus::Queued => Some(
-            match row.queue.and_then(|queue| tx.queues().ok()?.remove(&queue)) {
-                Some(needs) => format!("a worker that serves {needs}"),
-                None => "a worker".into(),
-            },
-        ),
+        OperationStatus::Queued => Some(match row.queue.and_then(|queue| tx.queues().ok()?.remove(&queue)) {
+            Some(needs) => format!("a worker that serves {needs}"),
+            None => "a worker".into(),
+        }),
         _ => None,
     };
     Ok(Operation {
@@ -222,16 +208,9 @@ fn consumer_view(row: &ConsumerRow) -> Consumer {
 fn masked(entries: Option<&Value>) -> Map<String, Value> {
     let entries = entries.and_then(Value::as_object).cloned().unwrap_or_default();
     let hide = |value: Value| {
-        if conductor_store::is_sealed(&value) {
-            Value::Null
-        } else {
-            value
-        }
+        if conductor_store::is_sealed(&value) { Value::Null } else { value }
     };
-    entries
-        .into_iter()
-        .map(|(name, value)| (name, hide(value)))
-        .collect()
+    entries.into_iter().map(|(name, value)| (name, hide(value))).collect()
 }
 
 /// Symbols as people wrote them: `${res_….output}`.
@@ -257,12 +236,7 @@ fn readable(value: Value) -> Value {
                 });
                 Value::String(text.collect())
             }
-            _ => Value::Object(
-                entries
-                    .into_iter()
-                    .map(|(name, value)| (name, readable(value)))
-                    .collect(),
-            ),
+            _ => Value::Object(entries.into_iter().map(|(name, value)| (name, readable(value))).collect()),
         },
         Value::Array(items) => Value::Array(items.into_iter().map(readable).collect()),
         other => other,
@@ -273,10 +247,7 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     let ids: BTreeSet<ResourceId> = rows.iter().map(|row| row.id).collect();
     let mut consumers: BTreeMap<ResourceId, Vec<Consumer>> = BTreeMap::new();
     for row in tx.consumers_of(&ids, 1000)? {
-        consumers
-            .entry(row.resource)
-            .or_default()
-            .push(consumer_view(&row));
+        consumers.entry(row.resource).or_default().push(consumer_view(&row));
     }
     let mut depends_on: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
     for row in tx.dependencies_of(&ids)? {
@@ -286,18 +257,13 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     for row in tx.dependents_of(&ids)?.into_iter().filter(|row| !row.workload) {
         dependents.entry(row.on).or_default().insert(row.resource);
     }
-    let environments: BTreeMap<_, String> = tx
-        .environments(context.organisation)?
-        .into_iter()
-        .map(|row| (row.id, row.name))
-        .collect();
+    let environments: BTreeMap<_, String> =
+        tx.environments(context.organisation)?.into_iter().map(|row| (row.id, row.name)).collect();
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
-        let parameters = masked(Some(&row.spec))
-            .into_iter()
-            .map(|(name, value)| (name, readable(value)))
-            .collect();
+        let parameters =
+            masked(Some(&row.spec)).into_iter().map(|(name, value)| (name, readable(value))).collect();
         views.push(Resource {
             id: row.id,
             name: row.name,
@@ -316,16 +282,8 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             parameters,
             outputs: masked(row.outputs.as_ref()),
             consumers: consumers.remove(&row.id).unwrap_or_default(),
-            depends_on: depends_on
-                .remove(&row.id)
-                .unwrap_or_default()
-                .into_iter()
-                .collect(),
-            dependents: dependents
-                .remove(&row.id)
-                .unwrap_or_default()
-                .into_iter()
-                .collect(),
+            depends_on: depends_on.remove(&row.id).unwrap_or_default().into_iter().collect(),
+            dependents: dependents.remove(&row.id).unwrap_or_default().into_iter().collect(),
             protected: row.protected,
             generation: row.generation,
             observed_generation: row.observed_generation,
@@ -346,10 +304,8 @@ fn of_phase(phase: Phase) -> (Option<State>, Vec<Status>) {
         .flat_map(|state| Status::ALL.iter().map(move |status| (*state, *status)))
         .filter(|(state, status)| Phase::of(*state, *status) == phase)
         .collect();
-    let state = fitting
-        .first()
-        .map(|(state, _)| *state)
-        .filter(|first| fitting.iter().all(|(s, _)| s == first));
+    let state =
+        fitting.first().map(|(state, _)| *state).filter(|first| fitting.iter().all(|(s, _)| s == first));
     let statuses: BTreeSet<Status> = fitting.iter().map(|(_, status)| *status).collect();
     (state, statuses.into_iter().collect())
 }
@@ -402,10 +358,7 @@ impl Engine {
                 };
                 let rows = tx.changes(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                Ok(Page {
-                    items: deployments(tx, page.items)?,
-                    next_cursor: page.next_cursor,
-                })
+                Ok(Page { items: deployments(tx, page.items)?, next_cursor: page.next_cursor })
             })
             .await
     }
@@ -419,13 +372,8 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let row = tx
-                    .operation(id)?
-                    .filter(|row| row.organisation == context.organisation);
-                operation_view(
-                    tx,
-                    row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?,
-                )
+                let row = tx.operation(id)?.filter(|row| row.organisation == context.organisation);
+                operation_view(tx, row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?)
             })
             .await
     }
@@ -444,15 +392,9 @@ impl Engine {
                 };
                 let rows = tx.operations(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                let items = page
-                    .items
-                    .into_iter()
-                    .map(|row| operation_view(tx, row))
-                    .collect::<Result<_>>()?;
-                Ok(Page {
-                    items,
-                    next_cursor: page.next_cursor,
-                })
+                let items =
+                    page.items.into_iter().map(|row| operation_view(tx, row)).collect::<Result<_>>()?;
+                Ok(Page { items, next_cursor: page.next_cursor })
             })
             .await
     }
@@ -461,9 +403,8 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let row = tx
-                    .resource(id)?
-                    .filter(|row| row.organisation == context.organisation && !row.workload);
+                let row =
+                    tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
                 let row = row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))?;
                 Ok(resource_views(tx, &context, vec![row])?.remove(0))
             })
@@ -493,10 +434,7 @@ impl Engine {
                 };
                 let rows = tx.resources(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                Ok(Page {
-                    items: resource_views(tx, &context, page.items)?,
-                    next_cursor: page.next_cursor,
-                })
+                Ok(Page { items: resource_views(tx, &context, page.items)?, next_cursor: page.next_cursor })
             })
             .await
     }
@@ -526,11 +464,8 @@ impl Engine {
                     let Some(row) = tx.resource(link.resource)? else {
                         continue;
                     };
-                    let values = if reveal {
-                        open_outputs(tx, &row)?.0
-                    } else {
-                        masked(row.outputs.as_ref())
-                    };
+                    let values =
+                        if reveal { open_outputs(tx, &row)?.0 } else { masked(row.outputs.as_ref()) };
                     outputs.insert(link.requirement, values);
                 }
                 Ok(outputs)
@@ -572,11 +507,7 @@ impl Engine {
             .into_iter()
             .map(|row| Application {
                 id: row.id,
-                repository: row
-                    .document
-                    .get("repository")
-                    .and_then(Value::as_str)
-                    .map(str::to_owned),
+                repository: row.document.get("repository").and_then(Value::as_str).map(str::to_owned),
                 name: row.name,
                 document: row.document,
                 created_at: Time(row.created_at),
@@ -641,11 +572,7 @@ impl Engine {
                 id,
                 name,
                 managers: serde_json::from_value(document["managers"].clone()).unwrap_or_default(),
-                state: if now - seen > WORKER_QUIET {
-                    "quiet".into()
-                } else {
-                    "alive".into()
-                },
+                state: if now - seen > WORKER_QUIET { "quiet".into() } else { "alive".into() },
                 seen_at: Time(seen),
             })
             .collect())
@@ -670,10 +597,7 @@ impl Engine {
             data: row.document,
             at: Time(row.created_at),
         });
-        Ok(Page {
-            items: items.collect(),
-            next_cursor: page.next_cursor,
-        })
+        Ok(Page { items: items.collect(), next_cursor: page.next_cursor })
     }
 }
 
@@ -695,11 +619,7 @@ fn environment_id(
     if let Some(row) = tx.environment_by_name(context.organisation, name)? {
         return Ok(Some(row.id));
     }
-    let known: Vec<String> = tx
-        .environments(context.organisation)?
-        .into_iter()
-        .map(|row| row.name)
-        .collect();
+    let known: Vec<String> = tx.environments(context.organisation)?.into_iter().map(|row| row.name).collect();
     Err(not_found("environment", name, &known))
 }
 
@@ -714,10 +634,6 @@ fn application_id(
     if let Some(row) = tx.application_by_name(context.organisation, name)? {
         return Ok(Some(row.id));
     }
-    let known: Vec<String> = tx
-        .applications(context.organisation)?
-        .into_iter()
-        .map(|row| row.name)
-        .collect();
+    let known: Vec<String> = tx.applications(context.organisation)?.into_iter().map(|row| row.name).collect();
     Err(not_found("application", name, &known))
 }

@@ -30,10 +30,7 @@ struct Dice(u64);
 
 impl Dice {
     fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % sides
     }
 }
@@ -52,11 +49,8 @@ struct Simulation {
 
 impl Simulation {
     async fn new(seed: u64) -> Self {
-        let base = if PathBuf::from("/dev/shm").is_dir() {
-            PathBuf::from("/dev/shm")
-        } else {
-            std::env::temp_dir()
-        };
+        let base =
+            if PathBuf::from("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let folder = base.join(format!("conductor-simulation-{}", Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
         let engine = Engine::open(EngineOptions {
@@ -72,17 +66,7 @@ impl Simulation {
         })
         .unwrap();
         let document = json!({"kind":"Template","name":"thing","type":"thing","manager":"command","config":{"retries": 1}});
-        engine
-            .apply(
-                ApplyRequest {
-                    document,
-                    content: None,
-                    dry_run: false,
-                },
-                "me",
-            )
-            .await
-            .unwrap();
+        engine.apply(ApplyRequest { document, content: None, dry_run: false }, "me").await.unwrap();
         let mut simulation = Self {
             engine,
             folder,
@@ -107,19 +91,13 @@ impl Simulation {
             resources.push_str("  db:\n    type: thing\n    id: orders\n");
         }
         if self.dice.roll(2) > 0 {
-            resources.push_str(&format!(
-                "  own:\n    type: thing\n    params: {{ label: v{label} }}\n"
-            ));
+            resources.push_str(&format!("  own:\n    type: thing\n    params: {{ label: v{label} }}\n"));
             if self.dice.roll(2) > 0 {
                 resources
                     .push_str("  top:\n    type: thing\n    params: { from: '${resources.own.made}' }\n");
             }
         }
-        let resources = if resources.is_empty() {
-            String::new()
-        } else {
-            format!("resources:\n{resources}")
-        };
+        let resources = if resources.is_empty() { String::new() } else { format!("resources:\n{resources}") };
         format!(
             "apiVersion: score.dev/v1b1\nmetadata:\n  name: {app}\ncontainers:\n  main:\n    image: busybox:{label}\n{resources}"
         )
@@ -130,11 +108,7 @@ impl Simulation {
         match self.dice.roll(12) {
             0..=3 => {
                 let manifest = self.manifest(app);
-                let request = DeploymentRequest {
-                    environment: "dev".into(),
-                    manifest,
-                    ..Default::default()
-                };
+                let request = DeploymentRequest { environment: "dev".into(), manifest, ..Default::default() };
                 match self.engine.deploy(request, "me", None).await {
                     Ok(accepted) => self.seen.extend(accepted.id),
                     // A change right while another deployment is at it; refused, and nothing happened.
@@ -203,29 +177,16 @@ impl Simulation {
         let count = jobs.len();
         for job in jobs {
             let Task::Step(step) = job.task.clone() else {
-                let result = JobResult::Described {
-                    description: Description::default(),
-                    content: None,
-                };
+                let result = JobResult::Described { description: Description::default(), content: None };
                 self.engine
-                    .complete(
-                        job.claim,
-                        Completion {
-                            result,
-                            rest: Update::default(),
-                        },
-                    )
+                    .complete(job.claim, Completion { result, rest: Update::default() })
                     .await
                     .unwrap();
                 continue;
             };
             let resource = step.subject.id;
             let before = self.flying.entry(resource).or_default();
-            assert!(
-                before.iter().all(|(_, vanished)| *vanished),
-                "two at once for {}",
-                step.subject.name
-            );
+            assert!(before.iter().all(|(_, vanished)| *vanished), "two at once for {}", step.subject.name);
             self.check_dependencies(&step);
             let fate = if kind { 0 } else { self.dice.roll(8) };
             if fate == 7 {
@@ -241,10 +202,7 @@ impl Simulation {
                 6 => JobResult::Failed(Failure::new(FailureCode::Transient, "busy")),
                 _ => JobResult::Done(Box::new(self.happen(&step).await)),
             };
-            let completion = Completion {
-                result,
-                rest: Update::default(),
-            };
+            let completion = Completion { result, rest: Update::default() };
             self.engine.complete(job.claim, completion.clone()).await.unwrap();
             // A lost reply: the same once more changes nothing.
             self.engine
@@ -262,11 +220,7 @@ impl Simulation {
     fn check_dependencies(&self, step: &Step) {
         if let (StepKind::Create | StepKind::Update, Some(from)) = (step.kind, step.parameters.get("from")) {
             let made: ResourceId = from.as_str().unwrap().parse().unwrap();
-            assert!(
-                self.world.contains(&made),
-                "{} before what it depends on",
-                step.subject.name
-            );
+            assert!(self.world.contains(&made), "{} before what it depends on", step.subject.name);
         }
     }
 
@@ -275,62 +229,35 @@ impl Simulation {
         if step.kind == StepKind::Delete {
             if step.subject.kind != "workload" {
                 let consumers = self.engine.resource(id).await.unwrap().consumers;
-                let staying: Vec<_> = consumers
-                    .iter()
-                    .filter(|consumer| consumer.state != "leaving")
-                    .collect();
+                let staying: Vec<_> =
+                    consumers.iter().filter(|consumer| consumer.state != "leaving").collect();
                 if !staying.is_empty() {
-                    let about = Query {
-                        resource: Some(id),
-                        limit: Some(50),
-                        ..Query::default()
-                    };
+                    let about = Query { resource: Some(id), limit: Some(50), ..Query::default() };
                     let operations = self.engine.operations(about).await.unwrap().items;
                     let changes = self
                         .engine
-                        .deployments(Query {
-                            limit: Some(100),
-                            ..Query::default()
-                        })
+                        .deployments(Query { limit: Some(100), ..Query::default() })
                         .await
                         .unwrap();
                     for change in changes.items.iter().rev() {
-                        let removals: Vec<_> = change
-                            .removals
-                            .iter()
-                            .map(|i| (&i.requirement, &i.name, i.action))
-                            .collect();
-                        let items: Vec<_> = change
-                            .resources
-                            .iter()
-                            .map(|i| (&i.requirement, &i.name, i.action))
-                            .collect();
+                        let removals: Vec<_> =
+                            change.removals.iter().map(|i| (&i.requirement, &i.name, i.action)).collect();
+                        let items: Vec<_> =
+                            change.resources.iter().map(|i| (&i.requirement, &i.name, i.action)).collect();
                         println!(
                             "{:?} {} {} {:?} {items:?} {removals:?}",
                             change.id, change.kind, change.status, change.application
                         );
                     }
-                    panic!(
-                        "{} destroyed while used: {staying:?}\n{operations:#?}",
-                        step.subject.name
-                    );
+                    panic!("{} destroyed while used: {staying:?}\n{operations:#?}", step.subject.name);
                 }
             }
             self.world.remove(&id);
-            return Done {
-                exists: Some(false),
-                ..Done::default()
-            };
+            return Done { exists: Some(false), ..Done::default() };
         }
         self.world.insert(id);
-        let made = Output {
-            value: json!(id.to_string()),
-            sensitive: false,
-        };
-        Done {
-            outputs: BTreeMap::from([("made".to_owned(), made)]),
-            ..Done::default()
-        }
+        let made = Output { value: json!(id.to_string()), sensitive: false };
+        Done { outputs: BTreeMap::from([("made".to_owned(), made)]), ..Done::default() }
     }
 
     /// Everything goes well from here on, until nothing is left to do.
@@ -352,14 +279,7 @@ impl Simulation {
 
     /// What nobody uses and could not be destroyed is tried again, as a person would.
     async fn retry_collections(&self) {
-        let page = self
-            .engine
-            .deployments(Query {
-                limit: Some(200),
-                ..Query::default()
-            })
-            .await
-            .unwrap();
+        let page = self.engine.deployments(Query { limit: Some(200), ..Query::default() }).await.unwrap();
         for change in page.items {
             let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
             if collects && change.status != "succeeded" && change.is_over() {
@@ -370,17 +290,11 @@ impl Simulation {
 
     async fn open(&self) -> Vec<String> {
         let mut open = Vec::new();
-        let mut query = Query {
-            limit: Some(200),
-            ..Query::default()
-        };
+        let mut query = Query { limit: Some(200), ..Query::default() };
         loop {
             let page = self.engine.deployments(query.clone()).await.unwrap();
             open.extend(
-                page.items
-                    .iter()
-                    .filter(|change| !change.is_over())
-                    .map(|change| format!("{change:?}")),
+                page.items.iter().filter(|change| !change.is_over()).map(|change| format!("{change:?}")),
             );
             query.cursor = page.next_cursor;
             if query.cursor.is_none() {
@@ -410,19 +324,9 @@ impl Simulation {
     }
 
     async fn check_empty(&self) {
-        let left: Vec<_> = self
-            .engine
-            .resources(Query {
-                limit: Some(200),
-                ..Query::default()
-            })
-            .await
-            .unwrap()
-            .items;
-        let left: Vec<_> = left
-            .into_iter()
-            .filter(|resource| resource.phase != Phase::Deleted)
-            .collect();
+        let left: Vec<_> =
+            self.engine.resources(Query { limit: Some(200), ..Query::default() }).await.unwrap().items;
+        let left: Vec<_> = left.into_iter().filter(|resource| resource.phase != Phase::Deleted).collect();
         assert!(left.is_empty(), "left on record: {left:#?}");
         assert!(self.world.is_empty(), "left in the world: {:?}", self.world);
     }
@@ -446,14 +350,9 @@ async fn simulate(seed: u64, steps: usize) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_everything_ends_and_nothing_is_left() {
-    let seeds: u64 = std::env::var("CONDUCTOR_SIMULATIONS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(25);
-    let first: u64 = std::env::var("CONDUCTOR_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1);
+    let seeds: u64 =
+        std::env::var("CONDUCTOR_SIMULATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
+    let first: u64 = std::env::var("CONDUCTOR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + seeds {
         println!("seed {seed}");
         simulate(seed, 60).await;

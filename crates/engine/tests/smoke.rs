@@ -46,37 +46,20 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
         }
         for job in got.jobs {
             let result = match &job.task {
-                Task::Describe { .. } => JobResult::Described {
-                    description: Description::default(),
-                    content: None,
-                },
+                Task::Describe { .. } => {
+                    JobResult::Described { description: Description::default(), content: None }
+                }
                 Task::Step(step) => {
                     seen.push(format!("{} {}", step.kind, step.subject.name));
                     let exists = (step.kind == StepKind::Delete).then_some(false);
                     let outputs = BTreeMap::from([(
                         "token".to_owned(),
-                        Output {
-                            value: json!("hush-hush"),
-                            sensitive: true,
-                        },
+                        Output { value: json!("hush-hush"), sensitive: true },
                     )]);
-                    JobResult::Done(Box::new(Done {
-                        outputs,
-                        exists,
-                        ..Done::default()
-                    }))
+                    JobResult::Done(Box::new(Done { outputs, exists, ..Done::default() }))
                 }
             };
-            engine
-                .complete(
-                    job.claim,
-                    Completion {
-                        result,
-                        rest: Update::default(),
-                    },
-                )
-                .await
-                .unwrap();
+            engine.complete(job.claim, Completion { result, rest: Update::default() }).await.unwrap();
         }
     }
 }
@@ -87,54 +70,28 @@ async fn shared_by_two_and_gone_with_the_last() {
     std::fs::create_dir_all(&folder).unwrap();
     let engine = engine(&folder);
     let document = json!({"kind":"Template","name":"thing","type":"thing","version":"1.0.0","manager":"command","config":{}});
-    engine
-        .apply(
-            ApplyRequest {
-                document,
-                content: None,
-                dry_run: false,
-            },
-            "me",
-        )
-        .await
-        .unwrap();
+    engine.apply(ApplyRequest { document, content: None, dry_run: false }, "me").await.unwrap();
     work(&engine).await;
     let manifest = |app: &str| {
         format!(
             "apiVersion: score.dev/v1b1\nmetadata:\n  name: {app}\ncontainers:\n  main:\n    image: busybox\n    variables:\n      T: ${{resources.db.token}}\nresources:\n  db:\n    type: thing\n    id: orders\n"
         )
     };
-    for (app, expected) in [
-        ("app-a", vec!["create orders", "create app-a"]),
-        ("app-b", vec!["create app-b"]),
-    ] {
-        let request = DeploymentRequest {
-            environment: "dev".into(),
-            manifest: manifest(app),
-            ..Default::default()
-        };
+    for (app, expected) in [("app-a", vec!["create orders", "create app-a"]), ("app-b", vec!["create app-b"])]
+    {
+        let request =
+            DeploymentRequest { environment: "dev".into(), manifest: manifest(app), ..Default::default() };
         let accepted = engine.deploy(request, "me", None).await.unwrap();
         assert_eq!(work(&engine).await, expected);
         let ended = engine.deployment(accepted.id.unwrap()).await.unwrap();
         assert_eq!(ended.status, "succeeded", "{ended:?}");
-        assert_eq!(
-            engine.outputs(app, "dev", true).await.unwrap()["db"]["token"],
-            json!("hush-hush")
-        );
-        assert_eq!(
-            engine.outputs(app, "dev", false).await.unwrap()["db"]["token"],
-            json!(null)
-        );
+        assert_eq!(engine.outputs(app, "dev", true).await.unwrap()["db"]["token"], json!("hush-hush"));
+        assert_eq!(engine.outputs(app, "dev", false).await.unwrap()["db"]["token"], json!(null));
     }
-    for (app, expected) in [
-        ("app-a", vec!["delete app-a"]),
-        ("app-b", vec!["delete app-b", "delete orders"]),
-    ] {
-        let request = DestroyRequest {
-            environment: "dev".into(),
-            application: Some(app.into()),
-            dry_run: false,
-        };
+    for (app, expected) in [("app-a", vec!["delete app-a"]), ("app-b", vec!["delete app-b", "delete orders"])]
+    {
+        let request =
+            DestroyRequest { environment: "dev".into(), application: Some(app.into()), dry_run: false };
         let accepted = engine.destroy(request, "me").await.unwrap();
         assert_eq!(work(&engine).await, expected, "{accepted:?}");
         let ended = engine.deployment(accepted.id.unwrap()).await.unwrap();
@@ -142,8 +99,7 @@ async fn shared_by_two_and_gone_with_the_last() {
     }
     let left = engine.resources(Default::default()).await.unwrap().items;
     assert!(
-        left.iter()
-            .all(|resource| resource.phase == conductor_domain::lifecycle::Phase::Deleted),
+        left.iter().all(|resource| resource.phase == conductor_domain::lifecycle::Phase::Deleted),
         "{left:?}"
     );
     std::fs::remove_dir_all(folder).unwrap();

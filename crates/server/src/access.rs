@@ -22,29 +22,17 @@ pub enum Access {
 impl Access {
     async fn principal(&self, engine: &Arc<Engine>, parts: &Parts) -> Result<Principal, Failed> {
         if let Self::Embedded { actor } = self {
-            return Ok(Principal {
-                name: actor.clone(),
-                roles: vec![Role::Owner, Role::Worker],
-            });
+            return Ok(Principal { name: actor.clone(), roles: vec![Role::Owner, Role::Worker] });
         }
         let denied =
             |detail: &str| Failed::new(StatusCode::UNAUTHORIZED, ErrorCode::PermissionDenied, detail);
-        let given = parts
-            .headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
+        let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         // GitLab's webhooks cannot send an Authorization header.
-        let hook = parts
-            .headers
-            .get("x-gitlab-token")
-            .and_then(|value| value.to_str().ok());
+        let hook = parts.headers.get("x-gitlab-token").and_then(|value| value.to_str().ok());
         let token = given.and_then(|value| value.strip_prefix("Bearer ")).or(hook).ok_or_else(|| {
             denied("this needs a token: send `Authorization: Bearer TOKEN` (CONDUCTOR_TOKEN on the command line)")
         })?;
-        engine
-            .principal(token.trim())
-            .await?
-            .ok_or_else(|| denied("this token is not known, or was revoked"))
+        engine.principal(token.trim()).await?.ok_or_else(|| denied("this token is not known, or was revoked"))
     }
 }
 

@@ -17,9 +17,7 @@ pub struct InProcess {
 
 impl InProcess {
     pub fn client(engine: Arc<Engine>, actor: String) -> Client {
-        Client::new(Arc::new(Self {
-            router: router(engine, Access::Embedded { actor }),
-        }))
+        Client::new(Arc::new(Self { router: router(engine, Access::Embedded { actor }) }))
     }
 }
 
@@ -34,20 +32,14 @@ impl Transport for InProcess {
         for (name, value) in request.headers {
             builder = builder.header(name, value);
         }
-        let request = builder
-            .body(Body::from(request.body))
-            .map_err(|error| nonsense(error.to_string()))?;
+        let request = builder.body(Body::from(request.body)).map_err(|error| nonsense(error.to_string()))?;
         let response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
         let status = response.status().as_u16();
-        let body = response
-            .into_body()
-            .collect()
-            .await
-            .map_err(|error| nonsense(error.to_string()))?
-            .to_bytes();
+        let body =
+            response.into_body().collect().await.map_err(|error| nonsense(error.to_string()))?.to_bytes();
         Ok(Response { status, body })
     }
 }

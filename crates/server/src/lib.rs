@@ -40,28 +40,19 @@ struct BearerToken;
 impl Modify for BearerToken {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
         let scheme = SecurityScheme::Http(HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build());
-        document
-            .components
-            .get_or_insert_with(Default::default)
-            .add_security_scheme("token", scheme);
+        document.components.get_or_insert_with(Default::default).add_security_scheme("token", scheme);
     }
 }
 
 /// The OpenAPI document of every public route.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    OpenApiRouter::<App>::with_openapi(Document::openapi())
-        .nest("/api/v1", routes::public())
-        .into_openapi()
+    OpenApiRouter::<App>::with_openapi(Document::openapi()).nest("/api/v1", routes::public()).into_openapi()
 }
 
 pub fn router(engine: Arc<Engine>, access: Access) -> Router {
-    let app = App {
-        engine,
-        access: Arc::new(access),
-    };
-    let (public, document) = OpenApiRouter::with_openapi(Document::openapi())
-        .nest("/api/v1", routes::public())
-        .split_for_parts();
+    let app = App { engine, access: Arc::new(access) };
+    let (public, document) =
+        OpenApiRouter::with_openapi(Document::openapi()).nest("/api/v1", routes::public()).split_for_parts();
     let document = Arc::new(serde_json::to_string(&document).unwrap_or_default());
     let serve_document = move || {
         let document = document.clone();
@@ -81,7 +72,5 @@ pub fn router(engine: Arc<Engine>, access: Access) -> Router {
 pub async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) -> std::io::Result<()> {
     use axum::serve::ListenerExt;
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
-    axum::serve(listener, router)
-        .with_graceful_shutdown(stop.cancelled_owned())
-        .await
+    axum::serve(listener, router).with_graceful_shutdown(stop.cancelled_owned()).await
 }

@@ -43,11 +43,7 @@ fn status_of(code: ErrorCode) -> StatusCode {
 impl From<Error> for Failed {
     fn from(error: Error) -> Self {
         match error {
-            Error::Refused {
-                code,
-                message,
-                detail,
-            } => {
+            Error::Refused { code, message, detail } => {
                 let errors: Vec<ProblemItem> =
                     serde_json::from_value(detail[PROBLEMS].clone()).unwrap_or_default();
                 let mut failed = Self::new(status_of(code), code, message);
@@ -62,18 +58,12 @@ impl From<Error> for Failed {
                     "the database does not answer; try again",
                 )
             }
-            Error::Taken(_) | Error::Moved(_) => Self::new(
-                StatusCode::CONFLICT,
-                ErrorCode::Conflict,
-                "somebody else was faster; try again",
-            ),
+            Error::Taken(_) | Error::Moved(_) => {
+                Self::new(StatusCode::CONFLICT, ErrorCode::Conflict, "somebody else was faster; try again")
+            }
             other => {
                 tracing::error!(error = %other, "request failed");
-                Self::new(
-                    StatusCode::INTERNAL_SERVER_ERROR,
-                    ErrorCode::Failed,
-                    other.to_string(),
-                )
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Failed, other.to_string())
             }
         }
     }
@@ -82,12 +72,7 @@ impl From<Error> for Failed {
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.0.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (
-            status,
-            [(header::CONTENT_TYPE, "application/problem+json")],
-            Json(self.0),
-        )
-            .into_response()
+        (status, [(header::CONTENT_TYPE, "application/problem+json")], Json(self.0)).into_response()
     }
 }
 
@@ -100,11 +85,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Failed> {
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
-            Err(JsonRejection::JsonDataError(error)) => Err(Failed::new(
-                StatusCode::UNPROCESSABLE_ENTITY,
-                ErrorCode::Invalid,
-                error.body_text(),
-            )),
+            Err(JsonRejection::JsonDataError(error)) => {
+                Err(Failed::new(StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::Invalid, error.body_text()))
+            }
             Err(error) => Err(Failed::new(error.status(), ErrorCode::Invalid, error.body_text())),
         }
     }
@@ -119,11 +102,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Ask<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
         match Query::<T>::from_request_parts(parts, state).await {
             Ok(Query(query)) => Ok(Self(query)),
-            Err(error) => Err(Failed::new(
-                StatusCode::BAD_REQUEST,
-                ErrorCode::Invalid,
-                error.body_text(),
-            )),
+            Err(error) => Err(Failed::new(StatusCode::BAD_REQUEST, ErrorCode::Invalid, error.body_text())),
         }
     }
 }
@@ -137,20 +116,13 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for At<T> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failed> {
         match Path::<T>::from_request_parts(parts, state).await {
             Ok(Path(value)) => Ok(Self(value)),
-            Err(error) => Err(Failed::new(
-                StatusCode::NOT_FOUND,
-                ErrorCode::NotFound,
-                error.body_text(),
-            )),
+            Err(error) => Err(Failed::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, error.body_text())),
         }
     }
 }
 
 pub async fn no_such_route(uri: Uri) -> Failed {
-    let detail = format!(
-        "there is nothing at {}; /api/v1/openapi.json lists what there is",
-        uri.path()
-    );
+    let detail = format!("there is nothing at {}; /api/v1/openapi.json lists what there is", uri.path());
     Failed::new(StatusCode::NOT_FOUND, ErrorCode::NotFound, detail)
 }
 

@@ -249,18 +249,13 @@ impl Tx<'_> {
 
     /// Counts every change to templates and rules, so that what was read of them can be kept.
     pub fn catalogue_stamp(&mut self, organisation: OrganisationId) -> Result<i64> {
-        let row = self.query_one(
-            "SELECT catalogue FROM organisations WHERE id = $1",
-            params![organisation],
-        )?;
+        let row =
+            self.query_one("SELECT catalogue FROM organisations WHERE id = $1", params![organisation])?;
         row.map_or(Ok(0), |row| row.int(0))
     }
 
     fn stamp_catalogue(&mut self, organisation: OrganisationId) -> Result<()> {
-        self.put(
-            "UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1",
-            params![organisation],
-        )
+        self.put("UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1", params![organisation])
     }
 
     pub fn version_heads(&mut self, organisation: OrganisationId) -> Result<Vec<VersionHead>> {
@@ -327,8 +322,7 @@ impl Tx<'_> {
             "SELECT id, kind, class FROM templates WHERE organisation_id = $1 AND name = $2",
             params![organisation, name],
         )?;
-        row.map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned())))
-            .transpose()
+        row.map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned()))).transpose()
     }
 
     pub fn insert_version(&mut self, organisation: OrganisationId, row: &VersionRow) -> Result<()> {
@@ -360,10 +354,7 @@ impl Tx<'_> {
         state: &str,
     ) -> Result<()> {
         self.stamp_catalogue(organisation)?;
-        self.put_one(
-            "UPDATE template_versions SET state = $2 WHERE id = $1",
-            params![id, state],
-        )
+        self.put_one("UPDATE template_versions SET state = $2 WHERE id = $1", params![id, state])
     }
 
     pub fn rules(&mut self, organisation: OrganisationId) -> Result<Vec<RuleRow>> {
@@ -444,15 +435,12 @@ impl Tx<'_> {
             "INSERT INTO queues (id, manager, needs) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues",
             params![manager, needs],
         )?;
-        self.known_queue(needs)?
-            .ok_or_else(|| crate::Error::Busy("queue".into()))
+        self.known_queue(needs)?.ok_or_else(|| crate::Error::Busy("queue".into()))
     }
 
     pub fn queues(&mut self) -> Result<BTreeMap<i64, String>> {
         let rows = self.query("SELECT id, needs FROM queues", &[])?;
-        rows.iter()
-            .map(|row| Ok((row.int(0)?, row.text(1)?.to_owned())))
-            .collect()
+        rows.iter().map(|row| Ok((row.int(0)?, row.text(1)?.to_owned()))).collect()
     }
 }
 

@@ -89,13 +89,11 @@ fn change_row(row: &Row) -> Result<ChangeRow> {
         environment_name: row.opt(5, Row::text)?.map(str::to_owned),
         application_name: row.opt(6, Row::text)?.map(str::to_owned),
         status: row.word(7)?,
-        slot: row.opt(8, Row::text)?.map(|slot| {
-            if slot == "running" {
-                Slot::Running
-            } else {
-                Slot::Waiting
-            }
-        }),
+        slot: row.opt(8, Row::text)?.map(
+            |slot| {
+                if slot == "running" { Slot::Running } else { Slot::Waiting }
+            },
+        ),
         parent: row.opt(9, Row::id)?,
         owner: row.opt(10, Row::id)?,
         actor: row.text(11)?.to_owned(),
@@ -130,11 +128,7 @@ pub struct ChangeFilter {
 
 impl Tx<'_> {
     pub fn insert_change(&mut self, new: &NewChange) -> Result<()> {
-        let owner = Owner {
-            organisation: new.organisation,
-            kind: "request",
-            id: new.id.0.as_bytes(),
-        };
+        let owner = Owner { organisation: new.organisation, kind: "request", id: new.id.0.as_bytes() };
         let request = self.sealer().seal(owner, new.request.to_string().as_bytes())?;
         self.put(
             "INSERT INTO changes (id, organisation_id, kind, environment_id, application_id, prev_status, status, slot,
@@ -158,10 +152,7 @@ impl Tx<'_> {
                 new.now
             ],
         )?;
-        self.put(
-            "INSERT INTO log_heads (change_id, next_seq) VALUES ($1, 1)",
-            params![new.id],
-        )
+        self.put("INSERT INTO log_heads (change_id, next_seq) VALUES ($1, 1)", params![new.id])
     }
 
     pub fn change(&mut self, id: ChangeId) -> Result<Option<ChangeRow>> {
@@ -177,11 +168,7 @@ impl Tx<'_> {
     pub fn change_request(&mut self, change: &ChangeRow) -> Result<Json> {
         let row = self.query_one("SELECT request FROM changes WHERE id = $1", params![change.id])?;
         let row = row.ok_or_else(|| crate::Error::Corrupt("a change without its request".into()))?;
-        let owner = Owner {
-            organisation: change.organisation,
-            kind: "request",
-            id: change.id.0.as_bytes(),
-        };
+        let owner = Owner { organisation: change.organisation, kind: "request", id: change.id.0.as_bytes() };
         let plain = self.sealer().open(owner, row.bytes(0)?)?;
         serde_json::from_slice(&plain).map_err(|_| crate::Error::Corrupt("a request is damaged".into()))
     }
@@ -209,10 +196,7 @@ impl Tx<'_> {
             let kinds: Vec<String> = filter.kinds.iter().map(|kind| format!("'{kind}'")).collect();
             sql.push_str(&format!(" AND c.kind IN ({})", kinds.join(", ")));
         }
-        sql.push_str(&format!(
-            " ORDER BY c.id DESC LIMIT {}",
-            filter.limit.clamp(1, 1000)
-        ));
+        sql.push_str(&format!(" ORDER BY c.id DESC LIMIT {}", filter.limit.clamp(1, 1000)));
         self.query(&sql, &values)?.iter().map(change_row).collect()
     }
 
@@ -302,10 +286,7 @@ impl Tx<'_> {
     }
 
     pub fn set_change_error(&mut self, id: ChangeId, error: &Json) -> Result<()> {
-        self.put(
-            "UPDATE changes SET error = $2 WHERE id = $1 AND error IS NULL",
-            params![id, error],
-        )
+        self.put("UPDATE changes SET error = $2 WHERE id = $1 AND error IS NULL", params![id, error])
     }
 
     pub fn request_cancel(&mut self, id: ChangeId, rollback: bool, now: i64) -> Result<()> {
@@ -371,8 +352,7 @@ impl Tx<'_> {
             "SELECT change_id, body_hash FROM idempotency WHERE organisation_id = $1 AND key_hash = $2",
             params![organisation, key],
         )?;
-        row.map(|row| Ok((row.id(0)?, row.bytes(1)?.to_vec())))
-            .transpose()
+        row.map(|row| Ok((row.id(0)?, row.bytes(1)?.to_vec()))).transpose()
     }
 
     pub fn keep_idempotency(
@@ -409,10 +389,7 @@ impl Tx<'_> {
     }
 
     pub fn set_timeout(&mut self, id: ChangeId, at: i64) -> Result<()> {
-        self.put_one(
-            "UPDATE changes SET timeout_at = $2 WHERE id = $1",
-            params![id, at],
-        )
+        self.put_one("UPDATE changes SET timeout_at = $2 WHERE id = $1", params![id, at])
     }
 }
 

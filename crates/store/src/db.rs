@@ -164,10 +164,7 @@ impl Db {
     pub fn watch(&self) -> Watch {
         self.hub.watchers.fetch_add(1, Ordering::AcqRel);
         self.hub.gate.1.notify_all();
-        Watch {
-            hub: self.hub.clone(),
-            bell: self.hub.bell.subscribe(),
-        }
+        Watch { hub: self.hub.clone(), bell: self.hub.bell.subscribe() }
     }
 
     pub fn sealer(&self) -> Arc<Sealer> {
@@ -185,13 +182,7 @@ async fn submit<T: Send + 'static>(
 ) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     let gone = || Error::Unreachable("the database went away".into());
-    queue
-        .send(Box::new(Closure {
-            body,
-            result: None,
-            reply,
-        }))
-        .map_err(|_| gone())?;
+    queue.send(Box::new(Closure { body, result: None, reply })).map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
@@ -207,13 +198,7 @@ impl Db {
         };
         let (reply, answer) = oneshot::channel();
         let gone = || Error::Unreachable("the database went away".into());
-        queue
-            .send(Box::new(Closure {
-                body,
-                result: None,
-                reply,
-            }))
-            .map_err(|_| gone())?;
+        queue.send(Box::new(Closure { body, result: None, reply })).map_err(|_| gone())?;
         // Polled by hand: this may be called from inside a runtime's thread, where blocking on a channel panics.
         futures_executor_block(answer).map_err(|_| gone())?
     }

@@ -52,11 +52,7 @@ pub enum Error {
     Corrupt(String),
     /// A use case's own no; carried through as it is.
     #[error("{message}")]
-    Refused {
-        code: conductor_domain::lifecycle::ErrorCode,
-        message: String,
-        detail: Box<serde_json::Value>,
-    },
+    Refused { code: conductor_domain::lifecycle::ErrorCode, message: String, detail: Box<serde_json::Value> },
 }
 
 impl Error {

@@ -39,20 +39,14 @@ impl Tx<'_> {
             return Ok(());
         }
         self.wake();
-        let owner = Owner {
-            organisation,
-            kind: "log",
-            id: change.0.as_bytes(),
-        };
+        let owner = Owner { organisation, kind: "log", id: change.0.as_bytes() };
         let body = self.sealer().seal(owner, &pack(lines)?)?;
         let count = lines.len() as i64;
         let row = self.query_one(
             "UPDATE log_heads SET next_seq = next_seq + $2 WHERE change_id = $1 RETURNING next_seq",
             params![change, count],
         )?;
-        let next = row
-            .ok_or_else(|| Error::Corrupt("a change without a log".into()))?
-            .int(0)?;
+        let next = row.ok_or_else(|| Error::Corrupt("a change without a log".into()))?.int(0)?;
         self.put(
             "INSERT INTO log_chunks (change_id, first_seq, count, organisation_id, operation_id, body, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7)",
@@ -73,19 +67,11 @@ impl Tx<'_> {
              ORDER BY first_seq LIMIT $3",
             params![change, after, limit],
         )?;
-        let owner = Owner {
-            organisation,
-            kind: "log",
-            id: change.0.as_bytes(),
-        };
+        let owner = Owner { organisation, kind: "log", id: change.0.as_bytes() };
         rows.iter()
             .map(|row| {
                 let body = self.sealer().open(owner, row.bytes(2)?)?;
-                Ok(LogChunk {
-                    first_seq: row.int(0)?,
-                    operation: row.id(1)?,
-                    lines: unpack(&body)?,
-                })
+                Ok(LogChunk { first_seq: row.int(0)?, operation: row.id(1)?, lines: unpack(&body)? })
             })
             .collect()
     }
@@ -102,11 +88,7 @@ impl Tx<'_> {
             "SELECT first_seq, body FROM log_chunks WHERE change_id = $1 AND operation_id = $2",
             params![change, operation],
         )?;
-        let owner = Owner {
-            organisation,
-            kind: "log",
-            id: change.0.as_bytes(),
-        };
+        let owner = Owner { organisation, kind: "log", id: change.0.as_bytes() };
         for row in rows {
             let mut lines = unpack(&self.sealer().open(owner, row.bytes(1)?)?)?;
             let mut touched = false;

@@ -47,9 +47,7 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
             let statement = if tx.is_postgres() {
                 statement.replace("/*rowid*/", "")
             } else {
-                statement
-                    .replace("BYTEA", "BLOB")
-                    .replace("/*rowid*/", "WITHOUT ROWID")
+                statement.replace("BYTEA", "BLOB").replace("/*rowid*/", "WITHOUT ROWID")
             };
             tx.execute(&statement, &[])?;
         }
@@ -68,15 +66,10 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
 }
 
 fn statements(text: &str) -> impl Iterator<Item = String> {
-    let without_comments: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("--"))
-        .collect();
-    let statements: Vec<String> = without_comments
-        .join("\n")
-        .split(';')
-        .map(|s| s.trim().to_owned())
-        .collect();
+    let without_comments: Vec<&str> =
+        text.lines().filter(|line| !line.trim_start().starts_with("--")).collect();
+    let statements: Vec<String> =
+        without_comments.join("\n").split(';').map(|s| s.trim().to_owned()).collect();
     statements.into_iter().filter(|statement| !statement.is_empty())
 }
 
@@ -99,20 +92,8 @@ fn write_moves(tx: &mut Tx<'_>) -> Result<()> {
         Ok(())
     }
     put(tx, "state_moves", State::ALL, STATE_MOVES, State::as_str)?;
-    put(
-        tx,
-        "operation_moves",
-        OperationStatus::ALL,
-        OPERATION_MOVES,
-        OperationStatus::as_str,
-    )?;
-    put(
-        tx,
-        "change_moves",
-        ChangeStatus::ALL,
-        CHANGE_MOVES,
-        ChangeStatus::as_str,
-    )
+    put(tx, "operation_moves", OperationStatus::ALL, OPERATION_MOVES, OperationStatus::as_str)?;
+    put(tx, "change_moves", ChangeStatus::ALL, CHANGE_MOVES, ChangeStatus::as_str)
 }
 
 /// Another process may have migrated further while this one was running.

@@ -38,11 +38,7 @@ impl OpenOptions {
 
     /// Blocking: called once, before anything else runs.
     pub fn open(&self) -> Result<Opened> {
-        if self.is_postgres() {
-            self.open_postgres()
-        } else {
-            self.open_sqlite()
-        }
+        if self.is_postgres() { self.open_postgres() } else { self.open_sqlite() }
     }
 
     fn key(&self) -> Result<Option<MasterKey>> {
@@ -76,10 +72,7 @@ impl OpenOptions {
             Some(row) => row.bytes(0)?.to_vec(),
             None => {
                 let check = sealer.new_check()?;
-                tx.execute(
-                    "INSERT INTO meta (key, value) VALUES ('key-check', $1)",
-                    params![check.clone()],
-                )?;
+                tx.execute("INSERT INTO meta (key, value) VALUES ('key-check', $1)", params![check.clone()])?;
                 check
             }
         };
@@ -102,26 +95,14 @@ impl OpenOptions {
         let connection = open_connection(&path)?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let placeholder = Sealer::new(&MasterKey::generate()?);
-        let mut tx = Tx {
-            backend: Backend::Sqlite(&connection),
-            sealer: placeholder,
-            wake: false,
-        };
+        let mut tx = Tx { backend: Backend::Sqlite(&connection), sealer: placeholder, wake: false };
         let migrated = migrate::run(&mut tx)?;
         let (sealer, key_made) = self.unlock(&mut tx)?;
         connection.execute_batch("COMMIT")?;
         drop(turn);
         let hub = Hub::new();
         let sqlite = Sqlite::start(&path, sealer.clone(), hub.clone())?;
-        Ok(Opened {
-            db: Db {
-                kind: Arc::new(Kind::Sqlite(sqlite)),
-                hub,
-                sealer,
-            },
-            migrated,
-            key_made,
-        })
+        Ok(Opened { db: Db { kind: Arc::new(Kind::Sqlite(sqlite)), hub, sealer }, migrated, key_made })
     }
 
     fn open_postgres(&self) -> Result<Opened> {
@@ -130,16 +111,8 @@ impl OpenOptions {
         let mut session = PgSession::connect(&config)?;
         session.batch("BEGIN")?;
         let placeholder = Sealer::new(&MasterKey::generate()?);
-        let mut tx = Tx {
-            backend: Backend::Postgres(&mut session),
-            sealer: placeholder,
-            wake: false,
-        };
-        let migrated = if self.migrate {
-            migrate::run(&mut tx)?
-        } else {
-            false
-        };
+        let mut tx = Tx { backend: Backend::Postgres(&mut session), sealer: placeholder, wake: false };
+        let migrated = if self.migrate { migrate::run(&mut tx)? } else { false };
         let found = migrate::version(&mut tx)?;
         if found < SCHEMA {
             return Err(Error::OlderSchema { found });
@@ -153,15 +126,7 @@ impl OpenOptions {
         session.batch("COMMIT")?;
         let hub = Hub::new();
         let postgres = Postgres::start(config, self.connections, sealer.clone(), hub.clone())?;
-        Ok(Opened {
-            db: Db {
-                kind: Arc::new(Kind::Postgres(postgres)),
-                hub,
-                sealer,
-            },
-            migrated,
-            key_made,
-        })
+        Ok(Opened { db: Db { kind: Arc::new(Kind::Postgres(postgres)), hub, sealer }, migrated, key_made })
     }
 }
 

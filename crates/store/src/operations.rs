@@ -157,14 +157,9 @@ impl Tx<'_> {
 
     /// Pairs of an operation and what comes before it.
     pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId)]) -> Result<()> {
-        let rows: Vec<Vec<Value>> = edges
-            .iter()
-            .map(|(after, before)| vec![after.into(), before.into()])
-            .collect();
-        self.put_rows(
-            "INSERT INTO operation_edges (operation_id, predecessor_id) VALUES",
-            &rows,
-        )
+        let rows: Vec<Vec<Value>> =
+            edges.iter().map(|(after, before)| vec![after.into(), before.into()]).collect();
+        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows)
     }
 
     pub fn insert_wait(
@@ -181,10 +176,8 @@ impl Tx<'_> {
     }
 
     pub fn operation(&mut self, id: OperationId) -> Result<Option<OperationRow>> {
-        let row = self.query_one(
-            &format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1"),
-            params![id],
-        )?;
+        let row =
+            self.query_one(&format!("SELECT {COLUMNS} FROM operations o WHERE o.id = $1"), params![id])?;
         row.as_ref().map(operation_row).transpose()
     }
 
@@ -203,8 +196,7 @@ impl Tx<'_> {
     ) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
         let sql = format!("SELECT {COLUMNS}, o.inputs FROM operations o WHERE o.id = $1 FOR UPDATE");
         let row = self.query_one(&sql, params![id])?;
-        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec))))
-            .transpose()
+        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
     }
 
     pub fn operations(
@@ -230,10 +222,7 @@ impl Tx<'_> {
         if let Some(before) = filter.before {
             narrow("o.id <", before.into());
         }
-        sql.push_str(&format!(
-            " ORDER BY o.id DESC LIMIT {}",
-            filter.limit.clamp(1, 1001)
-        ));
+        sql.push_str(&format!(" ORDER BY o.id DESC LIMIT {}", filter.limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
@@ -254,10 +243,7 @@ impl Tx<'_> {
         let mine = match owner {
             Some(owner) => {
                 values.push(owner.into());
-                format!(
-                    " AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})",
-                    values.len()
-                )
+                format!(" AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})", values.len())
             }
             None => String::new(),
         };
@@ -274,10 +260,7 @@ impl Tx<'_> {
 
     /// When the next one that is held back by a retry's pause becomes ready.
     pub fn next_ready_at(&mut self) -> Result<Option<i64>> {
-        let row = self.query_one(
-            "SELECT min(not_before) FROM operations WHERE status = 'queued'",
-            &[],
-        )?;
+        let row = self.query_one("SELECT min(not_before) FROM operations WHERE status = 'queued'", &[])?;
         row.map_or(Ok(None), |row| row.opt(0, Row::int))
     }
 
@@ -338,10 +321,7 @@ impl Tx<'_> {
     }
 
     pub fn set_journal(&mut self, id: OperationId, journal: Vec<u8>) -> Result<()> {
-        self.put(
-            "UPDATE operations SET journal = $2 WHERE id = $1",
-            params![id, journal],
-        )
+        self.put("UPDATE operations SET journal = $2 WHERE id = $1", params![id, journal])
     }
 
     pub fn journal(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
@@ -426,10 +406,7 @@ impl Tx<'_> {
             params![change, environment],
         )?;
         let Some(row) = row else { return Ok((None, None)) };
-        Ok((
-            row.opt(0, Row::text)?.map(str::to_owned),
-            row.opt(1, Row::text)?.map(str::to_owned),
-        ))
+        Ok((row.opt(0, Row::text)?.map(str::to_owned), row.opt(1, Row::text)?.map(str::to_owned)))
     }
 
     /// Operations that come right after this one.
@@ -497,9 +474,7 @@ impl Tx<'_> {
             "SELECT resource_id, until FROM waits WHERE operation_id = $1 ORDER BY resource_id",
             params![operation],
         )?;
-        rows.iter()
-            .map(|row| Ok((row.id(0)?, row.text(1)?.to_owned())))
-            .collect()
+        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned()))).collect()
     }
 
     pub fn drop_waits(&mut self, operation: OperationId) -> Result<()> {
@@ -585,9 +560,7 @@ impl Tx<'_> {
             "SELECT id, name, document, seen_at FROM workers WHERE organisation_id = $1 ORDER BY seen_at DESC",
             params![organisation],
         )?;
-        rows.iter()
-            .map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?)))
-            .collect()
+        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?))).collect()
     }
 }
 
@@ -607,10 +580,7 @@ impl Tx<'_> {
             "UPDATE operations SET change_id = $3, cancel_requested_at = NULL WHERE id = $1 AND change_id = $2",
             params![id, from, to],
         )?;
-        self.put_one(
-            "UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1",
-            params![to],
-        )
+        self.put_one("UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1", params![to])
     }
 
     /// An open change, other than this one, that waits for a resource.

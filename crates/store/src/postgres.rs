@@ -35,10 +35,7 @@ pub(crate) struct PgSession {
 }
 
 fn runtime() -> Result<Runtime> {
-    Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Error::Unreachable(error.to_string()))
+    Builder::new_current_thread().enable_all().build().map_err(|error| Error::Unreachable(error.to_string()))
 }
 
 impl PgSession {
@@ -51,12 +48,7 @@ impl PgSession {
             });
             Ok::<_, Error>(client)
         })?;
-        Ok(Self {
-            runtime,
-            client,
-            statements: HashMap::new(),
-            deferred: Vec::new(),
-        })
+        Ok(Self { runtime, client, statements: HashMap::new(), deferred: Vec::new() })
     }
 
     fn statement(&mut self, sql: &str) -> Result<Statement> {
@@ -84,10 +76,7 @@ impl PgSession {
             (rows, writes)
         });
         settle(&deferred, writes)?;
-        Ok(rows?
-            .iter()
-            .map(|row| Row((0..row.len()).map(|i| row.get(i)).collect()))
-            .collect())
+        Ok(rows?.iter().map(|row| Row((0..row.len()).map(|i| row.get(i)).collect())).collect())
     }
 
     pub fn execute(&mut self, sql: &str, params: &[Value]) -> Result<u64> {
@@ -99,8 +88,7 @@ impl PgSession {
 
     pub fn defer(&mut self, sql: &str, params: &[Value], expect: Expect) -> Result<()> {
         let statement = self.statement(sql)?;
-        self.deferred
-            .push((statement, params.to_vec(), expect, sql.to_owned()));
+        self.deferred.push((statement, params.to_vec(), expect, sql.to_owned()));
         Ok(())
     }
 
@@ -110,9 +98,7 @@ impl PgSession {
         }
         let deferred = std::mem::take(&mut self.deferred);
         let client = &self.client;
-        let writes = self
-            .runtime
-            .block_on(join_all(deferred.iter().map(|(s, p, ..)| run(client, s, p))));
+        let writes = self.runtime.block_on(join_all(deferred.iter().map(|(s, p, ..)| run(client, s, p))));
         settle(&deferred, writes)
     }
 
@@ -122,11 +108,7 @@ impl PgSession {
 
     /// Deferred writes and the commit in one round trip, when all of them may touch any number of rows.
     fn commit(&mut self) -> Result<()> {
-        if self
-            .deferred
-            .iter()
-            .any(|(_, _, expect, _)| *expect != Expect::Any)
-        {
+        if self.deferred.iter().any(|(_, _, expect, _)| *expect != Expect::Any) {
             self.flush()?;
             return self.batch("COMMIT");
         }
@@ -183,17 +165,11 @@ impl From<tokio_postgres::Error> for Error {
             {
                 Self::Busy(error.to_string())
             }
-            Some(code) if *code == SqlState::UNIQUE_VIOLATION => Self::Taken(
-                error
-                    .as_db_error()
-                    .and_then(|e| e.constraint())
-                    .unwrap_or_default()
-                    .to_owned(),
-            ),
+            Some(code) if *code == SqlState::UNIQUE_VIOLATION => {
+                Self::Taken(error.as_db_error().and_then(|e| e.constraint()).unwrap_or_default().to_owned())
+            }
             Some(_) => Self::Database(
-                error
-                    .as_db_error()
-                    .map_or_else(|| error.to_string(), |e| e.message().to_owned()),
+                error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().to_owned()),
             ),
             None => unreachable(error),
         }
@@ -208,11 +184,7 @@ impl Postgres {
         let mut first = Some(first);
         for i in 0..connections {
             let (config, sealer, hub) = (config.clone(), sealer.clone(), hub.clone());
-            let (work, write) = if i % 4 == 3 {
-                (reads.clone(), false)
-            } else {
-                (writes.clone(), true)
-            };
+            let (work, write) = if i % 4 == 3 { (reads.clone(), false) } else { (writes.clone(), true) };
             let session = first.take();
             spawn(&format!("postgres-{i}"), move || {
                 session_loop(&config, session, &work, write, &sealer, &hub)
@@ -269,21 +241,13 @@ fn session_loop(
 
 fn transact(session: &mut PgSession, work: &mut dyn Work, write: bool, sealer: &Arc<Sealer>) -> bool {
     session.deferred.clear();
-    let begin = if write {
-        "BEGIN"
-    } else {
-        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-    };
+    let begin = if write { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" };
     if let Err(error) = session.batch(begin) {
         work.refuse(error);
         return false;
     }
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut tx = Tx {
-            backend: Backend::Postgres(session),
-            sealer: sealer.clone(),
-            wake: false,
-        };
+        let mut tx = Tx { backend: Backend::Postgres(session), sealer: sealer.clone(), wake: false };
         (work.run(&mut tx), tx.wake)
     }));
     match attempt {
@@ -303,9 +267,7 @@ fn transact(session: &mut PgSession, work: &mut dyn Work, write: bool, sealer: &
         Err(_) => {
             session.deferred.clear();
             let _ = session.batch("ROLLBACK");
-            work.refuse(Error::Corrupt(
-                "a use case panicked; nothing of it was kept".into(),
-            ));
+            work.refuse(Error::Corrupt("a use case panicked; nothing of it was kept".into()));
             false
         }
     }
@@ -319,10 +281,7 @@ fn notify_loop(config: &Config, rings: &Receiver<()>) {
             if session.as_ref().is_none_or(PgSession::is_closed) {
                 session = PgSession::connect(config).ok();
             }
-            if session
-                .as_mut()
-                .is_some_and(|open| open.batch(&format!("NOTIFY {CHANNEL}")).is_ok())
-            {
+            if session.as_mut().is_some_and(|open| open.batch(&format!("NOTIFY {CHANNEL}")).is_ok()) {
                 break;
             }
         }
@@ -342,10 +301,7 @@ fn listen_loop(config: &Config, hub: &Arc<Hub>) {
                         }
                     }
                 });
-                client
-                    .batch_execute(&format!("LISTEN {CHANNEL}"))
-                    .await
-                    .map_err(unreachable)?;
+                client.batch_execute(&format!("LISTEN {CHANNEL}")).await.map_err(unreachable)?;
                 // What was told while nobody listened.
                 hub.bump();
                 while tell.recv().await.is_some() {

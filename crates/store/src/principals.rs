@@ -100,10 +100,7 @@ impl Tx<'_> {
         let Some(first) = rows.first() else {
             return Ok(None);
         };
-        let roles = rows
-            .iter()
-            .filter_map(|row| row.text(5).ok().map(str::to_owned))
-            .collect();
+        let roles = rows.iter().filter_map(|row| row.text(5).ok().map(str::to_owned)).collect();
         Ok(Some((
             first.id(4)?,
             TokenRow {

@@ -273,11 +273,7 @@ impl Tx<'_> {
             narrow("r.id > ?", after.into());
         }
         if !filter.statuses.is_empty() {
-            let words: Vec<String> = filter
-                .statuses
-                .iter()
-                .map(|status| format!("'{status}'"))
-                .collect();
+            let words: Vec<String> = filter.statuses.iter().map(|status| format!("'{status}'")).collect();
             sql.push_str(&format!(" AND r.status IN ({})", words.join(", ")));
         }
         if filter.hide_destroyed {
@@ -359,15 +355,7 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, state = $4, status = $5, message = $6, updated_at = $7
              WHERE id = $1 AND state = $2 AND status = $3",
-            params![
-                id,
-                from.0.as_str(),
-                from.1.as_str(),
-                to.0.as_str(),
-                to.1.as_str(),
-                message,
-                now
-            ],
+            params![id, from.0.as_str(), from.1.as_str(), to.0.as_str(), to.1.as_str(), message, now],
         )
     }
 
@@ -383,23 +371,12 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, status = $4, message = $5, error = $6, updated_at = $7
              WHERE id = $1 AND state = $2 AND status = $3",
-            params![
-                id,
-                from.0.as_str(),
-                from.1.as_str(),
-                to.as_str(),
-                message,
-                error,
-                now
-            ],
+            params![id, from.0.as_str(), from.1.as_str(), to.as_str(), message, error, now],
         )
     }
 
     pub fn set_replaced(&mut self, old: ResourceId, by: ResourceId) -> Result<()> {
-        self.put_one(
-            "UPDATE resources SET replaced_by = $2 WHERE id = $1",
-            params![old, by],
-        )
+        self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
     }
 
     /// A success: what was desired is applied. Tells whether somebody waits for it.
@@ -602,10 +579,9 @@ impl Tx<'_> {
                 },
             )?,
             None => {
-                for row in self.query(
-                    &format!("SELECT r.id FROM resources r WHERE {unused} LIMIT 200"),
-                    &[],
-                )? {
+                for row in
+                    self.query(&format!("SELECT r.id FROM resources r WHERE {unused} LIMIT 200"), &[])?
+                {
                     found.insert(row.id(0)?);
                 }
             }
@@ -621,10 +597,7 @@ impl Tx<'_> {
         on: &[RecordedDependency],
     ) -> Result<()> {
         if !fresh {
-            self.put(
-                "DELETE FROM dependencies WHERE resource_id = $1",
-                params![resource],
-            )?;
+            self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
         }
         let word = |value: serde_json::Result<Json>| value.ok().and_then(|v| v.as_str().map(str::to_owned));
         let rows: Vec<Vec<Value>> = on
@@ -652,10 +625,7 @@ impl Tx<'_> {
 
     /// Live resources that strongly depend on these.
     pub fn dependents_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
-        self.dependency_rows(
-            ids,
-            "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id",
-        )
+        self.dependency_rows(ids, "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id")
     }
 
     fn dependency_rows(&mut self, ids: &BTreeSet<ResourceId>, clause: &str) -> Result<Vec<DependencyRow>> {
@@ -799,9 +769,7 @@ impl Tx<'_> {
             let live = matches!(row.state, State::Provision | State::Provisioned);
             let busy = open.contains_key(&row.id);
             let held = busy
-                || dependents
-                    .iter()
-                    .any(|d| d.on == row.id && !d.workload && !going.contains(&d.resource));
+                || dependents.iter().any(|d| d.on == row.id && !d.workload && !going.contains(&d.resource));
             if live
                 && row.kept_by == KeptBy::Consumers
                 && !row.protected
@@ -848,10 +816,7 @@ impl Tx<'_> {
             "SELECT resource_id FROM unique_values WHERE template_id = $1 AND parameter = $2 AND hash = $3",
             params![template, parameter, hash],
         )?;
-        Ok(row
-            .map(|row| row.id(0))
-            .transpose()?
-            .filter(|holder| *holder != but))
+        Ok(row.map(|row| row.id(0)).transpose()?.filter(|holder| *holder != but))
     }
 
     pub fn hold_unique(
@@ -861,10 +826,7 @@ impl Tx<'_> {
         resource: ResourceId,
         values: &[(String, Vec<u8>)],
     ) -> Result<()> {
-        self.put(
-            "DELETE FROM unique_values WHERE resource_id = $1",
-            params![resource],
-        )?;
+        self.put("DELETE FROM unique_values WHERE resource_id = $1", params![resource])?;
         for (parameter, hash) in values {
             self.put(
                 "INSERT INTO unique_values (template_id, parameter, hash, resource_id, organisation_id)

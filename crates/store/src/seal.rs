@@ -55,9 +55,9 @@ impl MasterKey {
 
     pub fn read(path: &Path) -> Result<Option<Self>> {
         match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text)
-                .map(Some)
-                .map_err(|e| Error::Key(format!("{}: {e}", path.display()))),
+            Ok(text) => {
+                Self::parse(&text).map(Some).map_err(|e| Error::Key(format!("{}: {e}", path.display())))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::Key(format!("{}: {error}", path.display()))),
         }
@@ -76,9 +76,7 @@ impl MasterKey {
             .mode(0o600)
             .open(&fresh)
             .map_err(failed)?;
-        file.write_all(BASE64.encode(key.0).as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(failed)?;
+        file.write_all(BASE64.encode(key.0).as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
         let linked = std::fs::hard_link(&fresh, path);
         let _ = std::fs::remove_file(&fresh);
         match linked {
@@ -108,10 +106,7 @@ impl DataKey {
         let digest = Sha256::digest(key);
         let mut id = [0; KEY_ID];
         id.copy_from_slice(&digest[..KEY_ID]);
-        Self {
-            id,
-            cipher: XChaCha20Poly1305::new(key.into()),
-        }
+        Self { id, cipher: XChaCha20Poly1305::new(key.into()) }
     }
 
     fn seal(&self, aad: &[u8], plain: &[u8]) -> Result<Vec<u8>> {
@@ -134,17 +129,9 @@ impl DataKey {
         if sealed.len() < 1 + KEY_ID + NONCE || sealed[0] != VERSION || sealed[1..1 + KEY_ID] != self.id {
             return Err(broken());
         }
-        let nonce: [u8; NONCE] = sealed[1 + KEY_ID..1 + KEY_ID + NONCE]
-            .try_into()
-            .map_err(|_| broken())?;
+        let nonce: [u8; NONCE] = sealed[1 + KEY_ID..1 + KEY_ID + NONCE].try_into().map_err(|_| broken())?;
         self.cipher
-            .decrypt(
-                &XNonce::from(nonce),
-                Payload {
-                    msg: &sealed[1 + KEY_ID + NONCE..],
-                    aad,
-                },
-            )
+            .decrypt(&XNonce::from(nonce), Payload { msg: &sealed[1 + KEY_ID + NONCE..], aad })
             .map_err(|_| broken())
     }
 }
@@ -192,9 +179,7 @@ impl Sealer {
             .master
             .open(b"key-check", check)
             .map_err(|_| Error::Key("this is not the key that this database was sealed with".into()))?;
-        let key = key
-            .try_into()
-            .map_err(|_| Error::Key("the check row is damaged".into()))?;
+        let key = key.try_into().map_err(|_| Error::Key("the check row is damaged".into()))?;
         *self.digests.write().map_err(|_| Error::Key("poisoned".into()))? = key;
         Ok(())
     }
@@ -209,22 +194,14 @@ impl Sealer {
             .open(&organisation.bytes(), sealed)?
             .try_into()
             .map_err(|_| Error::Key("an organisation's key is damaged".into()))?;
-        let mut keys = self
-            .organisations
-            .write()
-            .map_err(|_| Error::Key("poisoned".into()))?;
+        let mut keys = self.organisations.write().map_err(|_| Error::Key("poisoned".into()))?;
         keys.insert(organisation, DataKey::new(&key));
         Ok(())
     }
 
     fn data_key(&self, organisation: OrganisationId) -> Result<DataKey> {
-        let keys = self
-            .organisations
-            .read()
-            .map_err(|_| Error::Key("poisoned".into()))?;
-        keys.get(&organisation)
-            .cloned()
-            .ok_or_else(|| Error::Key(format!("no key for {organisation}")))
+        let keys = self.organisations.read().map_err(|_| Error::Key("poisoned".into()))?;
+        keys.get(&organisation).cloned().ok_or_else(|| Error::Key(format!("no key for {organisation}")))
     }
 
     pub fn seal(&self, owner: Owner<'_>, plain: &[u8]) -> Result<Vec<u8>> {
@@ -246,9 +223,7 @@ impl Sealer {
         let Some(sealed) = sealed_leaf(value) else {
             return Ok(value.clone());
         };
-        let bytes = BASE64
-            .decode(sealed)
-            .map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))?;
+        let bytes = BASE64.decode(sealed).map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))?;
         serde_json::from_slice(&self.open(owner, &bytes)?)
             .map_err(|_| Error::Corrupt("a sealed leaf is damaged".into()))
     }
@@ -265,11 +240,7 @@ impl Sealer {
 
 fn sealed_leaf(value: &Value) -> Option<&str> {
     let entries = value.as_object()?;
-    if entries.len() == 1 {
-        entries.get(SEALED)?.as_str()
-    } else {
-        None
-    }
+    if entries.len() == 1 { entries.get(SEALED)?.as_str() } else { None }
 }
 
 /// Whether this is a sealed leaf.
@@ -292,11 +263,7 @@ mod tests {
     #[test]
     fn what_is_sealed_opens_only_where_it_belongs() {
         let (sealer, organisation) = sealer();
-        let mine = Owner {
-            organisation,
-            kind: "outputs",
-            id: b"one",
-        };
+        let mine = Owner { organisation, kind: "outputs", id: b"one" };
         let sealed = sealer.seal(mine, b"hush").unwrap();
         assert!(!sealed.windows(4).any(|w| w == b"hush"));
         assert_eq!(sealer.open(mine, &sealed).unwrap(), b"hush");
@@ -321,10 +288,7 @@ mod tests {
         let first = MasterKey::create(&path).unwrap();
         let second = MasterKey::create(&path).unwrap();
         assert_eq!(first.0, second.0);
-        assert_eq!(
-            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-            0o600
-        );
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

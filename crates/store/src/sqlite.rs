@@ -60,9 +60,7 @@ impl Sqlite {
         })?;
         for i in 0..READERS {
             let (connection, reads, sealer) = (open_connection(path)?, reads.clone(), sealer.clone());
-            spawn(&format!("sqlite-reader-{i}"), move || {
-                read_loop(&connection, &reads, &sealer)
-            })?;
+            spawn(&format!("sqlite-reader-{i}"), move || read_loop(&connection, &reads, &sealer))?;
         }
         spawn("sqlite-watch", {
             let connection = open_connection(path)?;
@@ -95,10 +93,7 @@ fn lock_file(path: &Path) -> Result<File> {
 pub(crate) struct Turn<'a>(&'a File);
 
 impl<'a> Turn<'a> {
-    #[allow(
-        deprecated,
-        reason = "the owning variant would take the file away from the loop"
-    )]
+    #[allow(deprecated, reason = "the owning variant would take the file away from the loop")]
     pub fn take(file: &'a File) -> Result<Self> {
         use std::os::fd::AsRawFd;
         loop {
@@ -164,18 +159,10 @@ fn write_loop(
 fn run_in_savepoint(connection: &Connection, work: &mut dyn Work, sealer: &Arc<Sealer>) -> bool {
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
         connection.execute_batch("SAVEPOINT work")?;
-        let mut tx = Tx {
-            backend: Backend::Sqlite(connection),
-            sealer: sealer.clone(),
-            wake: false,
-        };
+        let mut tx = Tx { backend: Backend::Sqlite(connection), sealer: sealer.clone(), wake: false };
         let kept = work.run(&mut tx);
         let wake = tx.wake;
-        connection.execute_batch(if kept {
-            "RELEASE work"
-        } else {
-            "ROLLBACK TO work; RELEASE work"
-        })?;
+        connection.execute_batch(if kept { "RELEASE work" } else { "ROLLBACK TO work; RELEASE work" })?;
         Ok::<bool, Error>(kept && wake)
     }));
     match attempt {
@@ -186,9 +173,7 @@ fn run_in_savepoint(connection: &Connection, work: &mut dyn Work, sealer: &Arc<S
         }
         Err(_) => {
             let _ = connection.execute_batch("ROLLBACK TO work; RELEASE work");
-            work.refuse(Error::Corrupt(
-                "a use case panicked; nothing of it was kept".into(),
-            ));
+            work.refuse(Error::Corrupt("a use case panicked; nothing of it was kept".into()));
             false
         }
     }
@@ -198,11 +183,7 @@ fn read_loop(connection: &Connection, reads: &Receiver<Box<dyn Work>>, sealer: &
     while let Ok(mut work) = reads.recv() {
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
             connection.execute_batch("BEGIN")?;
-            let mut tx = Tx {
-                backend: Backend::Sqlite(connection),
-                sealer: sealer.clone(),
-                wake: false,
-            };
+            let mut tx = Tx { backend: Backend::Sqlite(connection), sealer: sealer.clone(), wake: false };
             work.run(&mut tx);
             connection.execute_batch("ROLLBACK")?;
             Ok::<(), Error>(())
@@ -221,11 +202,7 @@ fn read_loop(connection: &Connection, reads: &Receiver<Box<dyn Work>>, sealer: &
 
 /// Another process's commits show in `data_version`; looked at only while somebody waits.
 fn watch_loop(connection: &Connection, hub: &Arc<Hub>) {
-    let version = || {
-        connection
-            .query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0))
-            .unwrap_or(0)
-    };
+    let version = || connection.query_row("PRAGMA data_version", [], |row| row.get::<_, i64>(0)).unwrap_or(0);
     let mut seen = version();
     loop {
         hub.until_watched();
@@ -241,23 +218,17 @@ fn watch_loop(connection: &Connection, hub: &Arc<Hub>) {
 /// SQLite locks the whole file, so row locks mean nothing to it; everything else is the same text.
 fn without_row_locks(sql: &str) -> std::borrow::Cow<'_, str> {
     match sql.find(" FOR UPDATE") {
-        Some(_) => sql
-            .replace(" FOR UPDATE SKIP LOCKED", "")
-            .replace(" FOR UPDATE", "")
-            .into(),
+        Some(_) => sql.replace(" FOR UPDATE SKIP LOCKED", "").replace(" FOR UPDATE", "").into(),
         None => sql.into(),
     }
 }
 
 fn bind(statement: &mut rusqlite::CachedStatement<'_>, params: &[Value]) -> Result<()> {
     for index in 1..=statement.parameter_count() {
-        let number = statement
-            .parameter_name(index)
-            .and_then(|name| name[1..].parse::<usize>().ok())
-            .unwrap_or(index);
-        let value = params
-            .get(number - 1)
-            .ok_or_else(|| Error::Corrupt(format!("no parameter ${number}")))?;
+        let number =
+            statement.parameter_name(index).and_then(|name| name[1..].parse::<usize>().ok()).unwrap_or(index);
+        let value =
+            params.get(number - 1).ok_or_else(|| Error::Corrupt(format!("no parameter ${number}")))?;
         statement.raw_bind_parameter(index, value)?;
     }
     Ok(())
@@ -270,9 +241,7 @@ pub(crate) fn query(connection: &Connection, sql: &str, params: &[Value]) -> Res
     let mut rows = statement.raw_query();
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        let values = (0..columns)
-            .map(|i| Ok(Value::from(row.get_ref(i)?)))
-            .collect::<Result<_>>()?;
+        let values = (0..columns).map(|i| Ok(Value::from(row.get_ref(i)?))).collect::<Result<_>>()?;
         found.push(Row(values));
     }
     Ok(found)

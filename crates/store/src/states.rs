@@ -26,13 +26,8 @@ impl Tx<'_> {
             "SELECT body FROM states WHERE resource_id = $1 ORDER BY number DESC LIMIT 1",
             params![resource],
         )?;
-        let owner = Owner {
-            organisation,
-            kind: "state",
-            id: resource.0.as_bytes(),
-        };
-        row.map(|row| self.sealer().open(owner, row.bytes(0)?))
-            .transpose()
+        let owner = Owner { organisation, kind: "state", id: resource.0.as_bytes() };
+        row.map(|row| self.sealer().open(owner, row.bytes(0)?)).transpose()
     }
 
     #[allow(clippy::too_many_arguments, reason = "one column each")]
@@ -62,11 +57,7 @@ impl Tx<'_> {
                 return Ok(StateWrite::Stale { stored });
             }
         }
-        let owner = Owner {
-            organisation,
-            kind: "state",
-            id: resource.0.as_bytes(),
-        };
+        let owner = Owner { organisation, kind: "state", id: resource.0.as_bytes() };
         let sealed = self.sealer().seal(owner, body)?;
         self.put(
             "INSERT INTO states (resource_id, number, organisation_id, serial, lineage, digest, body, fence, created_at)
@@ -93,10 +84,7 @@ impl Tx<'_> {
             if held.int(1)? == fence && held.text(0)? != id {
                 return Ok(Some(held.json(2)?));
             }
-            self.put(
-                "DELETE FROM state_locks WHERE resource_id = $1",
-                params![resource],
-            )?;
+            self.put("DELETE FROM state_locks WHERE resource_id = $1", params![resource])?;
         }
         self.put(
             "INSERT INTO state_locks (resource_id, lock_id, fence, document, created_at) VALUES ($1, $2, $3, $4, $5)",
@@ -106,19 +94,13 @@ impl Tx<'_> {
     }
 
     pub fn state_lock(&mut self, resource: ResourceId) -> Result<Option<(String, i64)>> {
-        let row = self.query_one(
-            "SELECT lock_id, fence FROM state_locks WHERE resource_id = $1",
-            params![resource],
-        )?;
-        row.map(|row| Ok((row.text(0)?.to_owned(), row.int(1)?)))
-            .transpose()
+        let row = self
+            .query_one("SELECT lock_id, fence FROM state_locks WHERE resource_id = $1", params![resource])?;
+        row.map(|row| Ok((row.text(0)?.to_owned(), row.int(1)?))).transpose()
     }
 
     pub fn unlock_state(&mut self, resource: ResourceId) -> Result<()> {
-        self.put(
-            "DELETE FROM state_locks WHERE resource_id = $1",
-            params![resource],
-        )
+        self.put("DELETE FROM state_locks WHERE resource_id = $1", params![resource])
     }
 
     /// Number, serial and time of every version kept.
@@ -127,8 +109,6 @@ impl Tx<'_> {
             "SELECT number, serial, created_at FROM states WHERE resource_id = $1 ORDER BY number",
             params![resource],
         )?;
-        rows.iter()
-            .map(|row: &Row| Ok((row.int(0)?, row.int(1)?, row.int(2)?)))
-            .collect()
+        rows.iter().map(|row: &Row| Ok((row.int(0)?, row.int(1)?, row.int(2)?))).collect()
     }
 }

@@ -100,17 +100,12 @@ impl Tx<'_> {
 
 pub(crate) fn check(expect: Expect, touched: u64, sql: &str) -> Result<()> {
     if expect == Expect::One && touched != 1 {
-        return Err(Error::Moved(
-            sql.split_whitespace().take(3).collect::<Vec<_>>().join(" "),
-        ));
+        return Err(Error::Moved(sql.split_whitespace().take(3).collect::<Vec<_>>().join(" ")));
     }
     Ok(())
 }
 
 /// `$3, $4, $5` for a list that starts at parameter `first`.
 pub fn placeholders(first: usize, count: usize) -> String {
-    (first..first + count)
-        .map(|i| format!("${i}"))
-        .collect::<Vec<_>>()
-        .join(", ")
+    (first..first + count).map(|i| format!("${i}")).collect::<Vec<_>>().join(", ")
 }

@@ -164,9 +164,7 @@ impl Row {
     }
 
     pub fn id<T: From<Uuid>>(&self, at: usize) -> Result<T, Error> {
-        Uuid::from_slice(self.bytes(at)?)
-            .map(T::from)
-            .map_err(|_| self.wrong(at, "an id"))
+        Uuid::from_slice(self.bytes(at)?).map(T::from).map_err(|_| self.wrong(at, "an id"))
     }
 
     pub fn json(&self, at: usize) -> Result<serde_json::Value, Error> {
@@ -187,10 +185,6 @@ impl Row {
         at: usize,
         read: impl FnOnce(&'a Self, usize) -> Result<T, Error>,
     ) -> Result<Option<T>, Error> {
-        if self.is_null(at) {
-            Ok(None)
-        } else {
-            read(self, at).map(Some)
-        }
+        if self.is_null(at) { Ok(None) } else { read(self, at).map(Some) }
     }
 }

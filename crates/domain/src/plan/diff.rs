@@ -5,19 +5,19 @@ use std::{
     sync::Arc,
 };
 
-use conductor_score::{DependencyKind, OnConflict};
+use conductor_score::OnConflict;
 
 use super::{
-    Effect, Goal, Item, Key, NewResource, Plan, PlanError, PlannedOperation, Problem, RecordedDependency,
-    ResourceView, Snapshot, Until, Wait,
-    resolve::{Ask, Wanted, look_up, workload_key},
+    Effect, Goal, Item, Key, Plan, PlanError, Problem, RecordedDependency, ResourceView, Snapshot, Until,
+    Wait,
+    resolve::{Ask, Wanted, look_up},
     symbols::{Referent, Symbols},
 };
 use crate::{
     catalogue::TemplateVersion,
     expr::{Expr, Params, params_refs},
     ids::{Ids, OperationId, ResourceId},
-    lifecycle::{Action, ConsumerState, ErrorCode, KeptBy, OperationKind, OperationStatus, State, Status},
+    lifecycle::{Action, ErrorCode, OperationKind, OperationStatus, State, Status},
 };
 
 pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, PlanError> {
@@ -25,10 +25,7 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         goal,
         snapshot,
         ids,
-        plan: Plan {
-            warnings: goal.warnings.clone(),
-            ..Plan::default()
-        },
+        plan: Plan { warnings: goal.warnings.clone(), ..Plan::default() },
         referents: BTreeMap::new(),
         settled: BTreeMap::new(),
         made: BTreeMap::new(),
@@ -47,10 +44,7 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         differ.workload(wanted)?;
     }
     if !differ.problems.is_empty() {
-        return Err(PlanError::Refused {
-            code: differ.code,
-            problems: differ.problems,
-        });
+        return Err(PlanError::Refused { code: differ.code, problems: differ.problems });
     }
     if !differ.needs.is_empty() {
         return Err(PlanError::Need(differ.needs));
@@ -60,39 +54,39 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
     Ok(differ.plan)
 }
 
-struct Differ<'a> {
-    goal: &'a Goal,
-    snapshot: &'a Snapshot,
-    ids: &'a dyn Ids,
-    plan: Plan,
-    referents: BTreeMap<String, Referent>,
+pub(super) struct Differ<'a> {
+    pub(super) goal: &'a Goal,
+    pub(super) snapshot: &'a Snapshot,
+    pub(super) ids: &'a dyn Ids,
+    pub(super) plan: Plan,
+    pub(super) referents: BTreeMap<String, Referent>,
     /// Keys already served in this plan.
-    settled: BTreeMap<Key, ResourceId>,
+    pub(super) settled: BTreeMap<Key, ResourceId>,
     /// The operation of this plan after which a resource is there.
-    made: BTreeMap<ResourceId, OperationId>,
+    pub(super) made: BTreeMap<ResourceId, OperationId>,
     /// What another change is busy with.
-    waits: BTreeMap<ResourceId, Wait>,
+    pub(super) waits: BTreeMap<ResourceId, Wait>,
     /// Whose outputs may differ afterwards.
-    changing: BTreeSet<ResourceId>,
-    kept: BTreeSet<(ResourceId, String)>,
+    pub(super) changing: BTreeSet<ResourceId>,
+    pub(super) kept: BTreeSet<(ResourceId, String)>,
     /// Whatever this plan wants; its dependencies are what the file says now.
-    wanted: BTreeSet<ResourceId>,
-    problems: Vec<Problem>,
-    code: ErrorCode,
-    needs: Vec<super::Want>,
+    pub(super) wanted: BTreeSet<ResourceId>,
+    pub(super) problems: Vec<Problem>,
+    pub(super) code: ErrorCode,
+    pub(super) needs: Vec<super::Want>,
 }
 
 /// What a wanted resource comes to, once its parameters are known symbols.
-struct Shape<'w> {
-    wanted: &'w Wanted,
-    version: Arc<TemplateVersion>,
-    params: Params,
-    on: Vec<RecordedDependency>,
-    workload: bool,
+pub(super) struct Shape<'w> {
+    pub(super) wanted: &'w Wanted,
+    pub(super) version: Arc<TemplateVersion>,
+    pub(super) params: Params,
+    pub(super) on: Vec<RecordedDependency>,
+    pub(super) workload: bool,
 }
 
 impl Differ<'_> {
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         code: ErrorCode,
         wanted: &Wanted,
@@ -101,23 +95,16 @@ impl Differ<'_> {
         suggestion: Option<String>,
     ) {
         self.code = code;
-        self.problems.push(Problem {
-            path,
-            message,
-            suggestion,
-            at: wanted.at,
-        });
+        self.problems.push(Problem { path, message, suggestion, at: wanted.at });
     }
 
-    fn requirement(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
+    pub(super) fn requirement(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
         let (resource, action, reason) = match &wanted.ask {
             Ask::Existing(id) => self.link(wanted, *id),
             Ask::Keyed(key) => match self.settled.get(key).copied() {
-                Some(id) => (
-                    id,
-                    Action::Reuse,
-                    "the same resource as another requirement of this file".to_owned(),
-                ),
+                Some(id) => {
+                    (id, Action::Reuse, "the same resource as another requirement of this file".to_owned())
+                }
                 None => {
                     let found = match look_up(key, self.snapshot) {
                         Err(PlanError::Need(more)) => {
@@ -134,12 +121,8 @@ impl Differ<'_> {
             },
         };
         let version = self.version_of(resource, wanted);
-        let outputs = version
-            .outputs
-            .as_ref()
-            .map(|outputs| outputs.keys().cloned().collect());
-        self.referents
-            .insert(wanted.requirement.clone(), Referent { resource, outputs });
+        let outputs = version.outputs.as_ref().map(|outputs| outputs.keys().cloned().collect());
+        self.referents.insert(wanted.requirement.clone(), Referent { resource, outputs });
         self.kept.insert((resource, wanted.requirement.clone()));
         let known = self.snapshot.resources.get(&resource);
         let name = known.map_or_else(|| wanted.name.clone(), |resource| resource.name.clone());
@@ -153,15 +136,12 @@ impl Differ<'_> {
         Ok(())
     }
 
-    fn version_of(&self, resource: ResourceId, wanted: &Wanted) -> Arc<TemplateVersion> {
+    pub(super) fn version_of(&self, resource: ResourceId, wanted: &Wanted) -> Arc<TemplateVersion> {
         let known = self.snapshot.resources.get(&resource);
-        known
-            .and_then(|known| self.snapshot.versions.get(&known.version))
-            .unwrap_or(&wanted.version)
-            .clone()
+        known.and_then(|known| self.snapshot.versions.get(&known.version)).unwrap_or(&wanted.version).clone()
     }
 
-    fn workload(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
+    pub(super) fn workload(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
         let Ask::Keyed(key) = &wanted.ask else {
             return Ok(());
         };
@@ -178,17 +158,19 @@ impl Differ<'_> {
     }
 
     /// Symbols, defaults and checks.
-    fn shape<'w>(&mut self, wanted: &'w Wanted, found: Option<&ResourceView>, workload: bool) -> Shape<'w> {
+    pub(super) fn shape<'w>(
+        &mut self,
+        wanted: &'w Wanted,
+        found: Option<&ResourceView>,
+        workload: bool,
+    ) -> Shape<'w> {
         let current = found.and_then(|resource| self.snapshot.versions.get(&resource.version));
         let version = match current {
             Some(current) if !wanted.pinned && current.name == wanted.version.name => current.clone(),
             _ => wanted.version.clone(),
         };
-        let path = if workload {
-            "workload".to_owned()
-        } else {
-            format!("resources.{}.params", wanted.requirement)
-        };
+        let path =
+            if workload { "workload".to_owned() } else { format!("resources.{}.params", wanted.requirement) };
         let empty = conductor_score::Metadata {
             name: String::new(),
             annotations: BTreeMap::new(),
@@ -207,20 +189,14 @@ impl Differ<'_> {
         };
         if !workload {
             problems.extend(version.schema.check(&params).into_iter().map(|error| Problem {
-                path: if error.path.is_empty() {
-                    path.clone()
-                } else {
-                    format!("{path}.{}", error.path)
-                },
+                path: if error.path.is_empty() { path.clone() } else { format!("{path}.{}", error.path) },
                 message: error.message,
                 suggestion: error.suggestion,
                 at: None,
             }));
         }
-        self.problems.extend(problems.into_iter().map(|problem| Problem {
-            at: problem.at.or(wanted.at),
-            ..problem
-        }));
+        self.problems
+            .extend(problems.into_iter().map(|problem| Problem { at: problem.at.or(wanted.at), ..problem }));
         let on = wanted
             .depends_on
             .iter()
@@ -233,16 +209,10 @@ impl Differ<'_> {
                 })
             })
             .collect();
-        Shape {
-            wanted,
-            version,
-            params,
-            on,
-            workload,
-        }
+        Shape { wanted, version, params, on, workload }
     }
 
-    fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
+    pub(super) fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
         let resource = &self.snapshot.resources[&id];
         let path = format!("resources.{}.reference.id", wanted.requirement);
         if resource.key.kind != wanted.version.kind {
@@ -250,41 +220,22 @@ impl Differ<'_> {
             self.refuse(ErrorCode::Invalid, wanted, path, message, None);
         } else if matches!(resource.state, State::Destroy | State::Destroyed) {
             let message = format!("`{id}` ({}) is {}", resource.name, resource.state);
-            self.refuse(
-                ErrorCode::Conflict,
-                wanted,
-                path,
-                message,
-                Some("link one that is live".into()),
-            );
+            self.refuse(ErrorCode::Conflict, wanted, path, message, Some("link one that is live".into()));
         } else if resource.open_operation.is_some() {
             self.wait(resource, Until::Ready);
         } else if resource.status == Status::Error || resource.state == State::Provision {
-            let message = format!(
-                "`{id}` ({}) is not usable: {}",
-                resource.name,
-                describe_trouble(resource)
-            );
-            self.refuse(
-                ErrorCode::Conflict,
-                wanted,
-                path,
-                message,
-                Some("put it right first".into()),
-            );
+            let message = format!("`{id}` ({}) is not usable: {}", resource.name, describe_trouble(resource));
+            self.refuse(ErrorCode::Conflict, wanted, path, message, Some("put it right first".into()));
         }
         self.join(id, Some(resource), &wanted.requirement, Params::new());
         (
             id,
             Action::Link,
-            format!(
-                "{} was asked for by id; it is linked and never destroyed from here",
-                resource.name
-            ),
+            format!("{} was asked for by id; it is linked and never destroyed from here", resource.name),
         )
     }
 
-    fn outcome(
+    pub(super) fn outcome(
         &mut self,
         shape: &Shape<'_>,
         found: Option<&ResourceView>,
@@ -312,10 +263,7 @@ impl Differ<'_> {
         };
         if !changed.is_empty() && resource.open_operation.is_some() && !resource.has_others(self.snapshot) {
             let path = format!("resources.{}.params", shape.wanted.requirement);
-            let message = format!(
-                "`{}` is being changed by another deployment right now",
-                resource.name
-            );
+            let message = format!("`{}` is being changed by another deployment right now", resource.name);
             self.refuse(
                 ErrorCode::Conflict,
                 shape.wanted,
@@ -352,7 +300,7 @@ impl Differ<'_> {
         self.unchanged(shape, resource, "nothing differs")
     }
 
-    fn unchanged(
+    pub(super) fn unchanged(
         &self,
         shape: &Shape<'_>,
         resource: &ResourceView,
@@ -372,14 +320,11 @@ impl Differ<'_> {
         (
             resource.id,
             Action::Reuse,
-            format!(
-                "{} `{}` is there ({users}); {why}",
-                resource.key.kind, resource.name
-            ),
+            format!("{} `{}` is there ({users}); {why}", resource.key.kind, resource.name),
         )
     }
 
-    fn outcome_of_doomed(
+    pub(super) fn outcome_of_doomed(
         &mut self,
         shape: &Shape<'_>,
         resource: &ResourceView,
@@ -387,42 +332,22 @@ impl Differ<'_> {
     ) -> (ResourceId, Action, String) {
         match &resource.open_operation {
             Some(open) if open.status == OperationStatus::InProgress => {
-                let wait = Wait {
-                    resource: resource.id,
-                    generation: resource.generation,
-                    until: Until::Gone,
-                };
+                let wait =
+                    Wait { resource: resource.id, generation: resource.generation, until: Until::Gone };
                 let id = self.create(shape, key, None, vec![wait]);
                 (
                     id,
                     Action::Create,
-                    format!(
-                        "`{}` is being destroyed; made anew once it is gone",
-                        resource.name
-                    ),
+                    format!("`{}` is being destroyed; made anew once it is gone", resource.name),
                 )
             }
             Some(open) if open.begun => {
-                self.plan.effects.push(Effect::Revive {
-                    resource: resource.id,
-                    operation: open.id,
-                });
-                let lost = ResourceView {
-                    status: Status::Unknown,
-                    open_operation: None,
-                    ..resource.clone()
-                };
-                self.again(
-                    shape,
-                    &lost,
-                    "its destruction had begun, so it is made again".to_owned(),
-                )
+                self.plan.effects.push(Effect::Revive { resource: resource.id, operation: open.id });
+                let lost = ResourceView { status: Status::Unknown, open_operation: None, ..resource.clone() };
+                self.again(shape, &lost, "its destruction had begun, so it is made again".to_owned())
             }
             Some(open) => {
-                self.plan.effects.push(Effect::Revive {
-                    resource: resource.id,
-                    operation: open.id,
-                });
+                self.plan.effects.push(Effect::Revive { resource: resource.id, operation: open.id });
                 let live = ResourceView {
                     state: State::Provisioned,
                     status: Status::Done,
@@ -430,27 +355,17 @@ impl Differ<'_> {
                     ..resource.clone()
                 };
                 let (id, action, reason) = self.outcome(shape, Some(&live), key);
-                let action = if action == Action::None {
-                    Action::Reuse
-                } else {
-                    action
-                };
-                (
-                    id,
-                    action,
-                    format!("it was waiting for destruction and is kept; {reason}"),
-                )
+                let action = if action == Action::None { Action::Reuse } else { action };
+                (id, action, format!("it was waiting for destruction and is kept; {reason}"))
             }
-            None => self.again(
-                shape,
-                resource,
-                "its destruction did not finish, so it is made again".to_owned(),
-            ),
+            None => {
+                self.again(shape, resource, "its destruction did not finish, so it is made again".to_owned())
+            }
         }
     }
 
     /// Something that should be there and is not, or not surely: another operation on it.
-    fn again(
+    pub(super) fn again(
         &mut self,
         shape: &Shape<'_>,
         resource: &ResourceView,
@@ -469,7 +384,7 @@ impl Differ<'_> {
         (resource.id, action, why)
     }
 
-    fn change(
+    pub(super) fn change(
         &mut self,
         shape: &Shape<'_>,
         resource: &ResourceView,
@@ -478,36 +393,17 @@ impl Differ<'_> {
         key: &Key,
     ) -> (ResourceId, Action, String) {
         let never_made = resource.applied.is_none();
-        let named = changed
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        let frozen: Vec<String> = shape
-            .version
-            .schema
-            .frozen()
-            .intersection(changed)
-            .cloned()
-            .collect();
+        let named = changed.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let frozen: Vec<String> = shape.version.schema.frozen().intersection(changed).cloned().collect();
         if !frozen.is_empty() && !never_made {
             let path = format!("resources.{}.params.{}", shape.wanted.requirement, frozen[0]);
-            let message = format!(
-                "{} is frozen since `{}` was made",
-                frozen.join(", "),
-                resource.name
-            );
+            let message = format!("{} is frozen since `{}` was made", frozen.join(", "), resource.name);
             let suggestion = Some("put the old value back, or use a new resource".to_owned());
             self.refuse(ErrorCode::Conflict, shape.wanted, path, message, suggestion);
             return (resource.id, Action::None, String::new());
         }
-        let immutable: Vec<String> = shape
-            .version
-            .schema
-            .immutable()
-            .intersection(changed)
-            .cloned()
-            .collect();
+        let immutable: Vec<String> =
+            shape.version.schema.immutable().intersection(changed).cloned().collect();
         let other_template = self
             .snapshot
             .versions
@@ -521,24 +417,14 @@ impl Differ<'_> {
             };
             return (self.replace(shape, resource, key), Action::Replace, why);
         }
-        let kind = if resource.state == State::Provisioned {
-            OperationKind::Update
-        } else {
-            OperationKind::Create
-        };
-        let action = if never_made {
-            Action::Create
-        } else {
-            Action::Update
-        };
+        let kind =
+            if resource.state == State::Provisioned { OperationKind::Update } else { OperationKind::Create };
+        let action = if never_made { Action::Create } else { Action::Update };
         self.rejoin(shape, resource);
         self.operate(shape, resource, kind, false);
         let mut reasons = Vec::new();
         if !changed.is_empty() {
-            reasons.push(format!(
-                "{named} differ{}",
-                if changed.len() == 1 { "s" } else { "" }
-            ));
+            reasons.push(format!("{named} differ{}", if changed.len() == 1 { "s" } else { "" }));
         }
         if upgraded {
             reasons.push(format!("template version becomes {}", shape.version.version));
@@ -546,7 +432,7 @@ impl Differ<'_> {
         (resource.id, action, reasons.join("; "))
     }
 
-    fn conflict(
+    pub(super) fn conflict(
         &mut self,
         shape: &Shape<'_>,
         resource: &ResourceView,
@@ -560,11 +446,8 @@ impl Differ<'_> {
                     self.wait(resource, Until::Ready);
                 }
                 self.rejoin(shape, resource);
-                let (id, action, reason) = self.unchanged(
-                    shape,
-                    resource,
-                    "kept as it is, though other params were asked for",
-                );
+                let (id, action, reason) =
+                    self.unchanged(shape, resource, "kept as it is, though other params were asked for");
                 (id, action, reason)
             }
             OnConflict::Fail if changed.is_empty() && upgraded => {
@@ -576,9 +459,9 @@ impl Differ<'_> {
                 let secret = shape.version.schema.sensitive();
                 let show = |params: &Params, name: &String| match params.get(name) {
                     _ if secret.contains(name) => "(sensitive)".to_owned(),
-                    Some(expr) => expr
-                        .known()
-                        .map_or_else(|| "a value not known yet".into(), |v| v.to_string()),
+                    Some(expr) => {
+                        expr.known().map_or_else(|| "a value not known yet".into(), |v| v.to_string())
+                    }
                     None => "nothing".to_owned(),
                 };
                 let sides: Vec<String> = changed
@@ -600,430 +483,8 @@ impl Differ<'_> {
                 );
                 let suggestion = "ask for the same params, use another name, or say `onConflict: keep` to take it as it is";
                 let path = format!("resources.{}.params", shape.wanted.requirement);
-                self.refuse(
-                    ErrorCode::Conflict,
-                    shape.wanted,
-                    path,
-                    message,
-                    Some(suggestion.into()),
-                );
+                self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some(suggestion.into()));
                 (resource.id, Action::None, String::new())
-            }
-        }
-    }
-
-    fn create(
-        &mut self,
-        shape: &Shape<'_>,
-        key: &Key,
-        replaces: Option<&ResourceView>,
-        waits: Vec<Wait>,
-    ) -> ResourceId {
-        let id = ResourceId(self.ids.next());
-        let name = replaces.map_or_else(|| shape.wanted.name.clone(), |old| old.name.clone());
-        self.plan.effects.push(Effect::Create(Box::new(NewResource {
-            id,
-            key: key.clone(),
-            slug: slug(&name, id),
-            name,
-            version: shape.version.id,
-            params: shape.params.clone(),
-            kept_by: KeptBy::Consumers,
-            workload: shape.workload,
-            replaces: replaces.map(|old| old.id),
-        })));
-        self.depend(shape, id);
-        if !shape.workload {
-            self.join(id, None, &shape.wanted.requirement, shape.params.clone());
-        }
-        self.operation(
-            Some(id),
-            OperationKind::Create,
-            1,
-            false,
-            Some(&shape.version.manager),
-            &shape.on,
-            waits,
-        );
-        id
-    }
-
-    /// A new row of the same lineage; the old one goes first unless the template says otherwise.
-    fn replace(&mut self, shape: &Shape<'_>, old: &ResourceView, key: &Key) -> ResourceId {
-        self.plan.effects.push(Effect::Doom {
-            resource: old.id,
-            from: (old.state, old.status),
-        });
-        for consumer in old.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
-            let requirement = consumer.requirement.clone();
-            self.plan.effects.push(Effect::Leave {
-                resource: old.id,
-                requirement,
-            });
-        }
-        let manager = self
-            .snapshot
-            .versions
-            .get(&old.version)
-            .map(|v| v.manager.clone());
-        let new = if shape.version.create_first {
-            self.create(shape, key, Some(old), vec![])
-        } else {
-            let destroy = self.operation(
-                Some(old.id),
-                OperationKind::Destroy,
-                old.generation,
-                false,
-                manager.as_deref(),
-                &[],
-                vec![],
-            );
-            let new = self.create(shape, key, Some(old), vec![]);
-            if let Some(create) = self.plan.operations.last_mut() {
-                create.after.push(destroy);
-            }
-            new
-        };
-        self.plan.effects.push(Effect::Replaced { old: old.id, by: new });
-        new
-    }
-
-    fn operate(
-        &mut self,
-        shape: &Shape<'_>,
-        resource: &ResourceView,
-        kind: OperationKind,
-        conditional: bool,
-    ) {
-        let to = match kind {
-            OperationKind::Create => (State::Provision, Status::Queued),
-            _ => (State::Provisioned, Status::Queued),
-        };
-        let generation = resource.generation + 1;
-        self.plan.effects.push(Effect::Specify {
-            resource: resource.id,
-            from: (resource.state, resource.status),
-            to,
-            version: shape.version.id,
-            params: shape.params.clone(),
-            generation,
-        });
-        let manager = Some(shape.version.manager.as_str());
-        self.operation(
-            Some(resource.id),
-            kind,
-            generation,
-            conditional,
-            manager,
-            &shape.on,
-            vec![],
-        );
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one place where operations are made")]
-    fn operation(
-        &mut self,
-        resource: Option<ResourceId>,
-        kind: OperationKind,
-        generation: i64,
-        conditional: bool,
-        manager: Option<&str>,
-        on: &[RecordedDependency],
-        mut waits: Vec<Wait>,
-    ) -> OperationId {
-        let id = OperationId(self.ids.next());
-        let after: BTreeSet<OperationId> = on.iter().filter_map(|d| self.made.get(&d.on).copied()).collect();
-        let waiting = on.iter().filter(|d| d.kind != DependencyKind::Weak);
-        waits.extend(waiting.filter_map(|dependency| self.waits.get(&dependency.on).copied()));
-        waits.sort_unstable();
-        waits.dedup();
-        if let Some(resource) = resource {
-            self.made.insert(resource, id);
-            self.changing.insert(resource);
-        }
-        self.plan.operations.push(PlannedOperation {
-            id,
-            resource,
-            kind,
-            generation,
-            conditional,
-            manager: manager.map(str::to_owned),
-            after: after.into_iter().collect(),
-            waits,
-        });
-        id
-    }
-
-    fn depend(&mut self, shape: &Shape<'_>, resource: ResourceId) {
-        let mut on = shape.on.clone();
-        on.sort_unstable();
-        on.dedup_by(|a, b| a.on == b.on && a.requirement == b.requirement);
-        self.plan.effects.push(Effect::Depend { resource, on });
-    }
-
-    fn wait(&mut self, resource: &ResourceView, until: Until) {
-        self.waits.insert(
-            resource.id,
-            Wait {
-                resource: resource.id,
-                generation: resource.generation,
-                until,
-            },
-        );
-    }
-
-    /// Keeps the link, and the recorded dependencies true.
-    fn rejoin(&mut self, shape: &Shape<'_>, resource: &ResourceView) {
-        self.wanted.insert(resource.id);
-        let on: BTreeSet<ResourceId> = shape.on.iter().map(|dependency| dependency.on).collect();
-        if on != resource.depends_on && !resource.has_others(self.snapshot) {
-            self.depend(shape, resource.id);
-        }
-        if !shape.workload {
-            self.join(
-                resource.id,
-                Some(resource),
-                &shape.wanted.requirement,
-                shape.params.clone(),
-            );
-        }
-    }
-
-    fn join(&mut self, id: ResourceId, known: Option<&ResourceView>, requirement: &str, params: Params) {
-        let already = known
-            .into_iter()
-            .flat_map(|resource| &resource.consumers)
-            .any(|consumer| {
-                self.snapshot.is_mine(consumer)
-                    && consumer.requirement == requirement
-                    && consumer.state != ConsumerState::Leaving
-            });
-        if !already {
-            self.plan.effects.push(Effect::Join {
-                resource: id,
-                requirement: requirement.to_owned(),
-                params,
-            });
-        }
-    }
-
-    /// What is waited for must hang on an operation, so that the change ends when it does.
-    fn settle_waits(&mut self) {
-        let hanging: BTreeSet<Wait> = self
-            .plan
-            .operations
-            .iter()
-            .flat_map(|op| op.waits.iter().copied())
-            .collect();
-        let loose: Vec<Wait> = self
-            .waits
-            .values()
-            .filter(|wait| !hanging.contains(wait))
-            .copied()
-            .collect();
-        if self.goal.workload.is_some() && loose.is_empty()
-            || self.plan.operations.is_empty() && loose.is_empty()
-        {
-            return;
-        }
-        let after = self.made.values().copied().collect();
-        let id = self.operation(None, OperationKind::Settle, 0, false, None, &[], loose);
-        if let Some(settle) = self.plan.operations.iter_mut().find(|op| op.id == id) {
-            settle.after = after;
-        }
-    }
-
-    fn removals(&mut self) -> Result<(), PlanError> {
-        let tail: Vec<OperationId> = self.plan.operations.iter().map(|op| op.id).collect();
-        let mut links: BTreeMap<ResourceId, Vec<String>> = BTreeMap::new();
-        for resource in self.snapshot.resources.values() {
-            for consumer in resource.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
-                let link = (resource.id, consumer.requirement.clone());
-                if !self.kept.contains(&link) && !self.is_replaced(resource.id) {
-                    links.entry(link.0).or_default().push(link.1);
-                }
-            }
-        }
-        if self.goal.workload.is_none() && self.goal.metadata.is_none() {
-            match look_up(&workload_key(self.snapshot), self.snapshot)? {
-                Some(workload) if workload.state != State::Destroyed => {
-                    drop(links.entry(workload.id).or_default())
-                }
-                _ => {}
-            }
-        }
-        let mut going: BTreeSet<ResourceId> = links.keys().copied().collect();
-        let mut stays = BTreeMap::new();
-        loop {
-            let why = |id: &ResourceId| Some((*id, self.why_it_stays(&self.snapshot.resources[id], &going)?));
-            let staying: Vec<(ResourceId, String)> = going.iter().filter_map(why).collect();
-            if staying.is_empty() {
-                break;
-            }
-            for (id, reason) in staying {
-                going.remove(&id);
-                stays.insert(id, reason);
-            }
-        }
-        for id in self.dependents_first(&going) {
-            self.destroy(&self.snapshot.resources[&id], &going, &tail);
-        }
-        for (id, requirements) in &links {
-            let resource = &self.snapshot.resources[id];
-            for requirement in requirements {
-                self.plan.effects.push(Effect::Leave {
-                    resource: *id,
-                    requirement: requirement.clone(),
-                });
-                let (action, reason) = match stays.get(id) {
-                    Some(reason) => (Action::Release, reason.clone()),
-                    None => (Action::Remove, "nothing uses it any more".to_owned()),
-                };
-                self.plan.removals.push(Item {
-                    requirement: requirement.clone(),
-                    resource: *id,
-                    name: resource.name.clone(),
-                    action,
-                    reason,
-                });
-            }
-        }
-        self.late_replacements(&tail);
-        Ok(())
-    }
-
-    fn is_replaced(&self, id: ResourceId) -> bool {
-        self.plan
-            .effects
-            .iter()
-            .any(|effect| matches!(effect, Effect::Replaced { old, .. } if *old == id))
-    }
-
-    fn why_it_stays(&self, resource: &ResourceView, going: &BTreeSet<ResourceId>) -> Option<String> {
-        if resource.workload {
-            return None;
-        }
-        match resource.kept_by {
-            KeptBy::Consumers => {}
-            KeptBy::Pool => return Some("it goes back to its pool".into()),
-            KeptBy::Hand => return Some("it was made by hand and stays".into()),
-            KeptBy::External => return Some("it is not Conductor's to destroy".into()),
-        }
-        if resource.protected {
-            return Some("it is protected".into());
-        }
-        if resource.has_others(self.snapshot) {
-            return Some(format!("still used by {}", resource.others_named(self.snapshot)));
-        }
-        if resource.open_operation.is_some() && resource.state != State::Destroy {
-            return Some(
-                "another deployment is busy with it; it goes when that is done and nobody uses it".into(),
-            );
-        }
-        if self.kept.iter().any(|(kept, _)| *kept == resource.id) {
-            return Some("another requirement of this application uses it".into());
-        }
-        let blockers: Vec<String> = resource
-            .dependents
-            .iter()
-            .filter(|dependent| !going.contains(dependent) && !self.wanted.contains(dependent))
-            .map(|dependent| {
-                self.snapshot
-                    .resources
-                    .get(dependent)
-                    .map_or_else(|| dependent.to_string(), |r| r.name.clone())
-            })
-            .collect();
-        (!blockers.is_empty()).then(|| format!("{} depends on it", blockers.join(", ")))
-    }
-
-    fn dependents_first(&self, going: &BTreeSet<ResourceId>) -> Vec<ResourceId> {
-        let ids: Vec<ResourceId> = going.iter().copied().collect();
-        let index: BTreeMap<ResourceId, usize> = ids.iter().enumerate().map(|(i, id)| (*id, i)).collect();
-        let before: Vec<Vec<usize>> = ids
-            .iter()
-            .map(|id| {
-                self.snapshot.resources[id]
-                    .dependents
-                    .iter()
-                    .filter_map(|d| index.get(d).copied())
-                    .collect()
-            })
-            .collect();
-        match super::order::dependency_order(&before) {
-            Ok(order) => order.into_iter().map(|i| ids[i]).collect(),
-            Err(_) => ids,
-        }
-    }
-
-    fn destroy(&mut self, resource: &ResourceView, going: &BTreeSet<ResourceId>, tail: &[OperationId]) {
-        if resource.state == State::Destroyed
-            || resource.state == State::Destroy && resource.open_operation.is_some()
-        {
-            return;
-        }
-        self.plan.effects.push(Effect::Doom {
-            resource: resource.id,
-            from: (resource.state, resource.status),
-        });
-        let manager = if resource.attempted || resource.applied.is_some() {
-            self.snapshot
-                .versions
-                .get(&resource.version)
-                .map(|version| version.manager.clone())
-        } else {
-            None
-        };
-        let before: BTreeSet<OperationId> = resource
-            .dependents
-            .iter()
-            .filter(|dependent| going.contains(dependent))
-            .filter_map(|dependent| self.made.get(dependent).copied())
-            .chain(tail.iter().copied())
-            .collect();
-        let id = self.operation(
-            Some(resource.id),
-            OperationKind::Destroy,
-            resource.generation,
-            false,
-            manager.as_deref(),
-            &[],
-            vec![],
-        );
-        if let Some(operation) = self.plan.operations.iter_mut().find(|op| op.id == id) {
-            operation.after = before.into_iter().collect();
-        }
-    }
-
-    /// Create-first replacements: the old ones go last.
-    fn late_replacements(&mut self, tail: &[OperationId]) {
-        let replaced: Vec<ResourceId> = self
-            .plan
-            .effects
-            .iter()
-            .filter_map(|effect| match effect {
-                Effect::Replaced { old, .. } if !self.made.contains_key(old) => Some(*old),
-                _ => None,
-            })
-            .collect();
-        for old in replaced {
-            let resource = &self.snapshot.resources[&old];
-            let manager = self
-                .snapshot
-                .versions
-                .get(&resource.version)
-                .map(|v| v.manager.clone());
-            let id = self.operation(
-                Some(old),
-                OperationKind::Destroy,
-                resource.generation,
-                false,
-                manager.as_deref(),
-                &[],
-                vec![],
-            );
-            if let Some(operation) = self.plan.operations.iter_mut().find(|op| op.id == id) {
-                operation.after = tail.to_vec();
             }
         }
     }
@@ -1049,27 +510,4 @@ fn describe_trouble(resource: &ResourceView) -> String {
         Some(message) => format!("{what}: {message}"),
         None => what.to_owned(),
     }
-}
-
-/// For providers: lower case letters, digits and dashes, at most 40, unique by the end of the id.
-fn slug(name: &str, id: ResourceId) -> String {
-    let clean: String = name
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() {
-                c.to_ascii_lowercase()
-            } else {
-                '-'
-            }
-        })
-        .take(30)
-        .collect();
-    let id = id.to_string();
-    let clean = clean.trim_matches('-');
-    let clean = if clean.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        clean.to_owned()
-    } else {
-        format!("r{clean}")
-    };
-    format!("{clean}-{}", &id[id.len() - 8..])
 }

@@ -4,8 +4,10 @@
 //! [`Snapshot`] and is the only code that says create, update, replace, destroy, wait or no. Both are pure and
 //! bounded: where the snapshot does not suffice they say what they need, and are called again with it.
 
+mod build;
 mod diff;
 mod order;
+mod removals;
 mod resolve;
 mod snapshot;
 mod symbols;

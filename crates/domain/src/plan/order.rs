@@ -27,10 +27,8 @@ pub fn dependency_order(depends_on: &[Vec<usize>]) -> Result<Vec<usize>, Cycle> 
         }
     }
     let mut open: Vec<usize> = depends_on.iter().map(Vec::len).collect();
-    let mut free: BinaryHeap<std::cmp::Reverse<usize>> = (0..count)
-        .filter(|&i| open[i] == 0)
-        .map(std::cmp::Reverse)
-        .collect();
+    let mut free: BinaryHeap<std::cmp::Reverse<usize>> =
+        (0..count).filter(|&i| open[i] == 0).map(std::cmp::Reverse).collect();
     let mut order = Vec::with_capacity(count);
     while let Some(std::cmp::Reverse(next)) = free.pop() {
         order.push(next);
@@ -41,19 +39,13 @@ pub fn dependency_order(depends_on: &[Vec<usize>]) -> Result<Vec<usize>, Cycle> 
             }
         }
     }
-    if order.len() == count {
-        Ok(order)
-    } else {
-        Err(find_cycle(depends_on))
-    }
+    if order.len() == count { Ok(order) } else { Err(find_cycle(depends_on)) }
 }
 
 /// One whole cycle, found only once there is known to be one.
 fn find_cycle(depends_on: &[Vec<usize>]) -> Cycle {
-    let edges = depends_on
-        .iter()
-        .enumerate()
-        .flat_map(|(to, from)| from.iter().map(move |&f| (to as u32, f as u32)));
+    let edges =
+        depends_on.iter().enumerate().flat_map(|(to, from)| from.iter().map(move |&f| (to as u32, f as u32)));
     let mut graph = DiGraph::<(), ()>::from_edges(edges);
     while graph.node_count() < depends_on.len() {
         graph.add_node(());
@@ -67,11 +59,7 @@ fn find_cycle(depends_on: &[Vec<usize>]) -> Cycle {
     let mut at = knot.first().copied().unwrap_or_default();
     while !path.contains(&at) {
         path.push(at);
-        at = depends_on[at]
-            .iter()
-            .copied()
-            .find(|next| knot.contains(next))
-            .unwrap_or(at);
+        at = depends_on[at].iter().copied().find(|next| knot.contains(next)).unwrap_or(at);
     }
     let start = path.iter().position(|&node| node == at).unwrap_or_default();
     path.drain(..start);
@@ -85,10 +73,7 @@ mod tests {
 
     #[test]
     fn dependencies_come_first_and_ties_go_by_position() {
-        assert_eq!(
-            dependency_order(&[vec![2], vec![], vec![1], vec![]]),
-            Ok(vec![1, 2, 0, 3])
-        );
+        assert_eq!(dependency_order(&[vec![2], vec![], vec![1], vec![]]), Ok(vec![1, 2, 0, 3]));
     }
 
     #[test]

@@ -19,10 +19,7 @@ use crate::{
 
 pub enum Intent<'a> {
     /// One application into one environment. `image` replaces `.` in the Score file.
-    Deploy {
-        manifest: &'a Manifest,
-        image: Option<&'a str>,
-    },
+    Deploy { manifest: &'a Manifest, image: Option<&'a str> },
     /// The application leaves the environment.
     Destroy,
 }
@@ -78,29 +75,20 @@ pub fn resolve(intent: &Intent<'_>, snapshot: &Snapshot) -> Result<Goal, PlanErr
 }
 
 fn refused(problems: Vec<Problem>) -> PlanError {
-    PlanError::Refused {
-        code: ErrorCode::Invalid,
-        problems,
-    }
+    PlanError::Refused { code: ErrorCode::Invalid, problems }
 }
 
 fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot) -> Result<Goal, PlanError> {
     let mut problems = Vec::new();
     let mut code = ErrorCode::Invalid;
     let mut needs = Vec::new();
-    let mut goal = Goal {
-        metadata: Some(manifest.metadata.clone()),
-        ..Goal::default()
-    };
+    let mut goal = Goal { metadata: Some(manifest.metadata.clone()), ..Goal::default() };
     let mut wanted = BTreeMap::new();
     for (requirement, resource) in &manifest.resources {
         match want(requirement, resource, snapshot, &mut goal.warnings) {
             Ok(found) => drop(wanted.insert(requirement.as_str(), found)),
             Err(PlanError::Need(more)) => needs.extend(more),
-            Err(PlanError::Refused {
-                code: why,
-                problems: mut more,
-            }) => {
+            Err(PlanError::Refused { code: why, problems: mut more }) => {
                 code = why;
                 problems.append(&mut more);
             }
@@ -126,12 +114,7 @@ fn want(
 ) -> Result<Wanted, PlanError> {
     let path = format!("resources.{requirement}");
     let problem = |message: String, suggestion: Option<String>| {
-        refused(vec![Problem {
-            path: path.clone(),
-            message,
-            suggestion,
-            at: Some(resource.at),
-        }])
+        refused(vec![Problem { path: path.clone(), message, suggestion, at: Some(resource.at) }])
     };
     let class = resource.class.as_deref().unwrap_or("default");
     let asker = Asker {
@@ -142,25 +125,15 @@ fn want(
         application: &snapshot.application.name,
         labels: &snapshot.application.labels,
     };
-    let choice = choose_template(
-        &asker,
-        &snapshot.versions_of(&resource.kind),
-        &snapshot.rules,
-        &snapshot.types,
-    )
-    .map_err(|error| problem(error.message, error.suggestion))?;
+    let choice =
+        choose_template(&asker, &snapshot.versions_of(&resource.kind), &snapshot.rules, &snapshot.types)
+            .map_err(|error| problem(error.message, error.suggestion))?;
     if choice.version.state == VersionState::Deprecated {
-        warnings.push(format!(
-            "{path}: template {} is deprecated",
-            choice.version.label()
-        ));
+        warnings.push(format!("{path}: template {} is deprecated", choice.version.label()));
     }
     let sharing = &resource.sharing;
     let unsupported = |what: &str| {
-        problem(
-            format!("`{what}` is not supported by this version"),
-            Some("use `reference` or `id`".into()),
-        )
+        problem(format!("`{what}` is not supported by this version"), Some("use `reference` or `id`".into()))
     };
     if sharing.matching.is_some() {
         return Err(unsupported("matching"));
@@ -190,10 +163,9 @@ fn want(
     let shared = |name: &str, scope: Scope| (key(KeyTag::Shared, scope, name.to_owned()), name.to_owned());
     let (ask, name) = match (&sharing.reference, sharing.sharing, &resource.id) {
         (Some(Reference::Shared { name, scope }), _, _) => shared(name, scope.unwrap_or(Scope::Environment)),
-        (Some(Reference::Existing { id }), _, _) => (
-            Ask::Existing(existing(id, snapshot, &path, resource.at)?),
-            requirement.to_owned(),
-        ),
+        (Some(Reference::Existing { id }), _, _) => {
+            (Ask::Existing(existing(id, snapshot, &path, resource.at)?), requirement.to_owned())
+        }
         (Some(Reference::Dedicated), _, _) | (None, Some(SharingWord::Dedicated), _) => dedicated(),
         (None, Some(SharingWord::ByName), _) => shared(requirement, Scope::Environment),
         (None, Some(_), _) => return Err(unsupported("sharing")),
@@ -203,18 +175,11 @@ fn want(
     let mut depends_on: Vec<WantedDependency> = sharing
         .depends_on
         .iter()
-        .map(|d| WantedDependency {
-            requirement: d.name.clone(),
-            kind: d.kind,
-            relationship: d.relationship,
-        })
+        .map(|d| WantedDependency { requirement: d.name.clone(), kind: d.kind, relationship: d.relationship })
         .collect();
     let raw = resource.params.clone().unwrap_or_default();
     for name in referenced(&Value::Object(raw.clone()), sharing.uses_dialect()) {
-        match depends_on
-            .iter_mut()
-            .find(|dependency| dependency.requirement == name)
-        {
+        match depends_on.iter_mut().find(|dependency| dependency.requirement == name) {
             Some(dependency) if dependency.kind == DependencyKind::Weak => {
                 dependency.kind = DependencyKind::Output
             }
@@ -277,20 +242,13 @@ fn collect_names(value: &Value, short: bool, names: &mut BTreeSet<String>) {
     match value {
         Value::String(text) if text.contains('$') => {
             let parts = parse_text(text, |name| short && name != "metadata" && name != "resources");
-            names.extend(
-                parts
-                    .unwrap_or_default()
-                    .into_iter()
-                    .filter_map(|part| match part {
-                        Part::Ref(Target::Resource { name, .. }) => Some(name),
-                        _ => None,
-                    }),
-            );
+            names.extend(parts.unwrap_or_default().into_iter().filter_map(|part| match part {
+                Part::Ref(Target::Resource { name, .. }) => Some(name),
+                _ => None,
+            }));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_names(item, short, names)),
-        Value::Object(entries) => entries
-            .values()
-            .for_each(|entry| collect_names(entry, short, names)),
+        Value::Object(entries) => entries.values().for_each(|entry| collect_names(entry, short, names)),
         _ => {}
     }
 }
@@ -300,9 +258,8 @@ fn same_identity_agrees(wanted: &mut BTreeMap<&str, Wanted>) -> Result<(), PlanE
     let mut asked: BTreeMap<Key, (String, Map<String, Value>)> = BTreeMap::new();
     for one in wanted.values().filter(|one| one.asks_params) {
         let Ask::Keyed(key) = &one.ask else { continue };
-        let (first, raw) = asked
-            .entry(key.clone())
-            .or_insert_with(|| (one.requirement.clone(), one.raw.clone()));
+        let (first, raw) =
+            asked.entry(key.clone()).or_insert_with(|| (one.requirement.clone(), one.raw.clone()));
         if *raw != one.raw {
             return Err(refused(vec![Problem {
                 path: format!("resources.{}", one.requirement),
@@ -330,12 +287,7 @@ fn in_order(wanted: BTreeMap<&str, Wanted>) -> Result<Vec<Wanted>, PlanError> {
     let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, name)| (*name, i)).collect();
     let depends_on: Vec<Vec<usize>> = wanted
         .values()
-        .map(|one| {
-            one.depends_on
-                .iter()
-                .filter_map(|d| index.get(d.requirement.as_str()).copied())
-                .collect()
-        })
+        .map(|one| one.depends_on.iter().filter_map(|d| index.get(d.requirement.as_str()).copied()).collect())
         .collect();
     let order = dependency_order(&depends_on).map_err(|cycle| {
         let path: Vec<&str> = cycle.0.iter().map(|&i| names[i]).collect();
@@ -368,9 +320,7 @@ fn want_workload(
         .into_iter()
         .filter(|version| Some(version.id) != snapshot.default_workload)
         .collect();
-    let default = snapshot
-        .default_workload
-        .and_then(|id| snapshot.versions.get(&id).cloned());
+    let default = snapshot.default_workload.and_then(|id| snapshot.versions.get(&id).cloned());
     let (version, because) = match (applied.is_empty(), default) {
         (true, None) => return Ok(None),
         (true, Some(version)) => (version, "the built-in workload template".to_owned()),

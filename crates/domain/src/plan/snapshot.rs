@@ -143,11 +143,7 @@ impl Snapshot {
     }
 
     pub fn versions_of(&self, kind: &str) -> Vec<Arc<TemplateVersion>> {
-        self.versions
-            .values()
-            .filter(|version| version.kind == kind)
-            .cloned()
-            .collect()
+        self.versions.values().filter(|version| version.kind == kind).cloned().collect()
     }
 
     /// This application's use of a resource in this environment.
@@ -159,26 +155,18 @@ impl Snapshot {
 impl ResourceView {
     /// Consumers other than one application in one environment.
     pub fn others<'a>(&'a self, snapshot: &'a Snapshot) -> impl Iterator<Item = &'a ConsumerView> {
-        self.consumers
-            .iter()
-            .filter(|consumer| !snapshot.is_mine(consumer))
+        self.consumers.iter().filter(|consumer| !snapshot.is_mine(consumer))
     }
 
     pub fn has_others(&self, snapshot: &Snapshot) -> bool {
-        let mine = self
-            .consumers
-            .iter()
-            .filter(|consumer| snapshot.is_mine(consumer))
-            .count() as u64;
+        let mine = self.consumers.iter().filter(|consumer| snapshot.is_mine(consumer)).count() as u64;
         self.consumer_count > mine
     }
 
     /// The other applications by name, at most five, then how many more.
     pub fn others_named(&self, snapshot: &Snapshot) -> String {
-        let names: BTreeSet<&str> = self
-            .others(snapshot)
-            .map(|consumer| consumer.application_name.as_str())
-            .collect();
+        let names: BTreeSet<&str> =
+            self.others(snapshot).map(|consumer| consumer.application_name.as_str()).collect();
         let shown: Vec<&str> = names.iter().take(5).copied().collect();
         match names.len() - shown.len() {
             0 => shown.join(", "),

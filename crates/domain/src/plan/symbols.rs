@@ -63,12 +63,7 @@ impl Symbols<'_> {
 
     fn text(&self, text: &str, path: &str, problems: &mut Vec<Problem>) -> Expr {
         let mut refuse = |message: String, suggestion: Option<String>| {
-            problems.push(Problem {
-                path: path.to_owned(),
-                message,
-                suggestion,
-                at: None,
-            });
+            problems.push(Problem { path: path.to_owned(), message, suggestion, at: None });
         };
         let short = |name: &str| self.short && self.referents.contains_key(name);
         let parts = match parse_text(text, short) {
@@ -110,22 +105,14 @@ impl Symbols<'_> {
                             };
                             refuse(format!("`{name}` has no output `{}`", keys[0]), Some(suggestion));
                         }
-                        filled.push(Part::Ref(Ref {
-                            resource: referent.resource,
-                            path: keys,
-                        }));
+                        filled.push(Part::Ref(Ref { resource: referent.resource, path: keys }));
                     }
                 },
             }
         }
         if filled.iter().all(|part| matches!(part, Part::Text(_))) {
-            let text = filled.into_iter().map(|part| {
-                if let Part::Text(text) = part {
-                    text
-                } else {
-                    String::new()
-                }
-            });
+            let text =
+                filled.into_iter().map(|part| if let Part::Text(text) = part { text } else { String::new() });
             return Expr::Literal(Value::String(text.collect()));
         }
         Expr::Parts(filled)

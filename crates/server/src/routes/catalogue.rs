@@ -12,10 +12,7 @@ use crate::{
 };
 
 fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
-    Json(Page {
-        items,
-        next_cursor: None,
-    })
+    Json(Page { items, next_cursor: None })
 }
 
 /// Applies one document of any kind; the same document twice changes nothing.

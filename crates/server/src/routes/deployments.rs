@@ -38,9 +38,7 @@ pub async fn create(
     headers: HeaderMap,
     Body(request): Body<DeploymentRequest>,
 ) -> Answer<impl IntoResponse> {
-    let key = headers
-        .get("idempotency-key")
-        .and_then(|value| value.to_str().ok());
+    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
     let deployment = app.engine.deploy(request, &caller.name, key).await?;
     Ok((StatusCode::ACCEPTED, Json(deployment)))
 }
@@ -64,10 +62,7 @@ pub async fn destroy(
     Writer(caller): Writer,
     Body(request): Body<DestroyRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(app.engine.destroy(request, &caller.name).await?),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(app.engine.destroy(request, &caller.name).await?)))
 }
 
 #[utoipa::path(get, path = "/deployments", tag = "deployments", params(ListQuery),
@@ -99,11 +94,7 @@ pub async fn get(
     Ask(query): Ask<WaitQuery>,
 ) -> Answer<Json<Deployment>> {
     let wait = Duration::from_millis(query.wait.min(LONGEST_WAIT));
-    Ok(Json(
-        app.engine
-            .await_deployment(id, query.seen.as_deref(), wait)
-            .await?,
-    ))
+    Ok(Json(app.engine.await_deployment(id, query.seen.as_deref(), wait).await?))
 }
 
 /// Stops what has not started and tells what runs to end.
@@ -116,10 +107,7 @@ pub async fn cancel(
     At(id): At<ChangeId>,
     Body(request): Body<CancelRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(app.engine.cancel(id, request.rollback, &caller.name).await?),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(id, request.rollback, &caller.name).await?)))
 }
 
 /// Plans and carries out a failed or cancelled deployment again.
@@ -130,10 +118,7 @@ pub async fn retry(
     Writer(caller): Writer,
     At(id): At<ChangeId>,
 ) -> Answer<impl IntoResponse> {
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(app.engine.retry(id, &caller.name).await?),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(app.engine.retry(id, &caller.name).await?)))
 }
 
 #[derive(Clone, Deserialize, Default, utoipa::IntoParams)]
@@ -185,19 +170,13 @@ pub async fn logs(
     headers: HeaderMap,
 ) -> Answer<Response> {
     let mut wanted = query.read()?;
-    let text = |name| {
-        headers
-            .get(name)
-            .and_then(|value: &header::HeaderValue| value.to_str().ok())
-    };
+    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
     if !text(header::ACCEPT).is_some_and(|accept| accept.contains("text/event-stream")) {
         let wait = Duration::from_millis(query.wait.min(LONGEST_WAIT));
         return Ok(Json(app.engine.logs(id, wanted, wait).await?).into_response());
     }
-    if let Some(last) = headers
-        .get("last-event-id")
-        .and_then(|v| v.to_str().ok())
-        .and_then(|v| v.parse().ok())
+    if let Some(last) =
+        headers.get("last-event-id").and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok())
     {
         wanted.after = last;
     }
@@ -208,19 +187,10 @@ pub async fn logs(
         let app = app.clone();
         async move {
             let mut query = state?;
-            let page = app
-                .engine
-                .logs(id, query.clone(), Duration::from_secs(15))
-                .await
-                .ok()?;
+            let page = app.engine.logs(id, query.clone(), Duration::from_secs(15)).await.ok()?;
             let lines = page.items.iter().map(|line| {
                 let data = serde_json::to_string(line).unwrap_or_default();
-                Ok::<_, Infallible>(
-                    SseEvent::default()
-                        .id(line.seq.to_string())
-                        .event("log")
-                        .data(data),
-                )
+                Ok::<_, Infallible>(SseEvent::default().id(line.seq.to_string()).event("log").data(data))
             });
             let mut events: Vec<_> = lines.collect();
             query.after = page.next_after;
@@ -232,9 +202,7 @@ pub async fn logs(
         }
     });
     let events = futures_util::StreamExt::flatten(stream);
-    Ok(Sse::new(events)
-        .keep_alive(KeepAlive::new().interval(Duration::from_secs(10)))
-        .into_response())
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response())
 }
 
 /// The deployment each time it moves, as server-sent events, until it is over.
@@ -248,11 +216,7 @@ pub async fn events(State(app): State<App>, _: Reader, At(id): At<ChangeId>) -> 
             let mut seen = state?;
             loop {
                 let wait = Duration::from_secs(15);
-                let deployment = app
-                    .engine
-                    .await_deployment(id, seen.as_deref(), wait)
-                    .await
-                    .ok()?;
+                let deployment = app.engine.await_deployment(id, seen.as_deref(), wait).await.ok()?;
                 let stamp = deployment.updated_at.map(|at| at.to_string());
                 if stamp == seen && !deployment.is_over() {
                     continue;
@@ -266,7 +230,5 @@ pub async fn events(State(app): State<App>, _: Reader, At(id): At<ChangeId>) -> 
             }
         }
     });
-    Ok(Sse::new(stream)
-        .keep_alive(KeepAlive::new().interval(Duration::from_secs(10)))
-        .into_response())
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(Duration::from_secs(10))).into_response())
 }

@@ -21,11 +21,7 @@ async fn ready(State(app): State<App>) -> Answer<&'static str> {
     if app.engine.ready().await {
         return Ok("ready");
     }
-    Err(Failed::new(
-        StatusCode::SERVICE_UNAVAILABLE,
-        ErrorCode::Transient,
-        "the database does not answer",
-    ))
+    Err(Failed::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Transient, "the database does not answer"))
 }
 
 async fn show_metrics(State(app): State<App>, _: Reader) -> Answer<impl IntoResponse> {

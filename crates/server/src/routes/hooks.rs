@@ -50,15 +50,8 @@ pub async fn git(
     Writer(caller): Writer,
     Body(push): Body<Push>,
 ) -> Answer<impl IntoResponse> {
-    let ignored = |why: String| {
-        Ok((
-            StatusCode::OK,
-            Json(Pushed {
-                deployments: vec![],
-                ignored: Some(why),
-            }),
-        ))
-    };
+    let ignored =
+        |why: String| Ok((StatusCode::OK, Json(Pushed { deployments: vec![], ignored: Some(why) })));
     let Some(branch) = push.reference.strip_prefix("refs/heads/") else {
         return ignored(format!("`{}` is no branch", push.reference));
     };
@@ -69,10 +62,8 @@ pub async fn git(
     let addresses = addresses(&push);
     let mut deployments = Vec::new();
     for application in app.engine.applications().await? {
-        let Some(repository) = application
-            .repository
-            .as_deref()
-            .filter(|url| addresses.contains(&plain(url)))
+        let Some(repository) =
+            application.repository.as_deref().filter(|url| addresses.contains(&plain(url)))
         else {
             continue;
         };
@@ -92,26 +83,16 @@ pub async fn git(
         deployments.push(app.engine.deploy(request, &caller.name, Some(&key)).await?);
     }
     if deployments.is_empty() {
-        return ignored(format!(
-            "no application has this repository and deploys branch `{branch}`"
-        ));
+        return ignored(format!("no application has this repository and deploys branch `{branch}`"));
     }
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(Pushed {
-            deployments,
-            ignored: None,
-        }),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(Pushed { deployments, ignored: None })))
 }
 
 /// One repository has many addresses; they are compared without scheme, user and ending.
 fn plain(url: &str) -> String {
     let url = url.trim_end_matches('/').trim_end_matches(".git");
     let url = url.split_once("://").map_or(url, |(_, rest)| rest);
-    url.rsplit_once('@')
-        .map_or(url, |(_, rest)| rest)
-        .replacen(':', "/", 1)
+    url.rsplit_once('@').map_or(url, |(_, rest)| rest).replacen(':', "/", 1)
 }
 
 fn addresses(push: &Push) -> Vec<String> {
@@ -128,10 +109,7 @@ fn addresses(push: &Push) -> Vec<String> {
     ];
     let sources = [&push.repository, &push.project];
     let found = sources.iter().filter_map(|source| source.as_ref());
-    found
-        .flat_map(|source| names.iter().filter_map(|name| source.get(*name)?.as_str()))
-        .map(plain)
-        .collect()
+    found.flat_map(|source| names.iter().filter_map(|name| source.get(*name)?.as_str())).map(plain).collect()
 }
 
 /// A file as it is at a commit. The commit is fetched alone where the server allows it, else with its branch.
@@ -140,32 +118,16 @@ async fn read_at(repository: &str, branch: &str, commit: &str, path: &str) -> An
     let failed = |detail: String| Failed::new(StatusCode::UNPROCESSABLE_ENTITY, ErrorCode::Failed, detail);
     let read = async {
         run(&folder, &["init", "--quiet", "."]).await?;
-        if run(
-            &folder,
-            &["fetch", "--quiet", "--depth=1", "--", repository, commit],
-        )
-        .await
-        .is_err()
-        {
-            run(
-                &folder,
-                &[
-                    "fetch",
-                    "--quiet",
-                    "--",
-                    repository,
-                    &format!("refs/heads/{branch}"),
-                ],
-            )
-            .await?;
+        if run(&folder, &["fetch", "--quiet", "--depth=1", "--", repository, commit]).await.is_err() {
+            run(&folder, &["fetch", "--quiet", "--", repository, &format!("refs/heads/{branch}")]).await?;
         }
         run(&folder, &["show", &format!("{commit}:{path}")]).await
     };
     let made = std::fs::create_dir(&folder).map_err(|error| failed(error.to_string()));
     let result = match made {
-        Ok(()) => read
-            .await
-            .map_err(|error| failed(format!("{path} at {commit} could not be read: {error}"))),
+        Ok(()) => {
+            read.await.map_err(|error| failed(format!("{path} at {commit} could not be read: {error}")))
+        }
         Err(error) => Err(error),
     };
     let _ = std::fs::remove_dir_all(&folder);
@@ -193,13 +155,7 @@ async fn run(folder: &std::path::Path, args: &[&str]) -> Result<String, String> 
         return String::from_utf8(output.stdout).map_err(|_| "it is not text".to_owned());
     }
     let error = String::from_utf8_lossy(&output.stderr);
-    Err(error
-        .lines()
-        .next_back()
-        .unwrap_or("git failed")
-        .chars()
-        .take(300)
-        .collect())
+    Err(error.lines().next_back().unwrap_or("git failed").chars().take(300).collect())
 }
 
 #[cfg(test)]

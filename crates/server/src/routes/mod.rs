@@ -82,15 +82,13 @@ pub struct ListQuery {
 }
 
 fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: Option<&String>) -> Answer<Option<T>> {
-    text.map(|text| text.parse())
-        .transpose()
-        .map_err(|error: T::Err| {
-            Failed::new(
-                axum::http::StatusCode::BAD_REQUEST,
-                conductor_domain::lifecycle::ErrorCode::Invalid,
-                error.to_string(),
-            )
-        })
+    text.map(|text| text.parse()).transpose().map_err(|error: T::Err| {
+        Failed::new(
+            axum::http::StatusCode::BAD_REQUEST,
+            conductor_domain::lifecycle::ErrorCode::Invalid,
+            error.to_string(),
+        )
+    })
 }
 
 impl TryFrom<ListQuery> for Query {

@@ -16,10 +16,7 @@ use crate::{
 };
 
 fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
-    Json(Page {
-        items,
-        next_cursor: None,
-    })
+    Json(Page { items, next_cursor: None })
 }
 
 #[utoipa::path(get, path = "/resources", tag = "resources", params(ListQuery),
@@ -48,10 +45,7 @@ pub async fn add_consumer(
     At(id): At<ResourceId>,
     Body(request): Body<ConsumerRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((
-        StatusCode::CREATED,
-        Json(app.engine.add_consumer(id, request, &caller.name).await?),
-    ))
+    Ok((StatusCode::CREATED, Json(app.engine.add_consumer(id, request, &caller.name).await?)))
 }
 
 #[derive(Deserialize, Default, utoipa::IntoParams)]
@@ -73,9 +67,7 @@ pub async fn remove_consumer(
     Ask(query): Ask<ConsumerQuery>,
 ) -> Answer<StatusCode> {
     let (environment, requirement) = (query.environment.as_deref(), query.requirement.as_deref());
-    app.engine
-        .remove_consumer(id, &application, environment, requirement, &caller.name)
-        .await?;
+    app.engine.remove_consumer(id, &application, environment, requirement, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -108,10 +100,7 @@ pub async fn cancel_operation(
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
     let change = app.engine.change_of(id).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(app.engine.cancel(change, false, &caller.name).await?),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(change, false, &caller.name).await?)))
 }
 
 /// Plans the change of a failed operation again.
@@ -123,10 +112,7 @@ pub async fn retry_operation(
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
     let change = app.engine.change_of(id).await?;
-    Ok((
-        StatusCode::ACCEPTED,
-        Json(app.engine.retry(change, &caller.name).await?),
-    ))
+    Ok((StatusCode::ACCEPTED, Json(app.engine.retry(change, &caller.name).await?)))
 }
 
 #[derive(Deserialize, utoipa::IntoParams)]
@@ -149,15 +135,9 @@ pub async fn outputs(
     if query.reveal && !caller.may(conductor_engine::Role::Write) {
         use conductor_domain::lifecycle::ErrorCode;
         let detail = "revealing secrets takes the role write";
-        return Err(crate::problem::Failed::new(
-            StatusCode::FORBIDDEN,
-            ErrorCode::PermissionDenied,
-            detail,
-        ));
+        return Err(crate::problem::Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
     }
-    Ok(Json(
-        app.engine.outputs(&query.app, &query.env, query.reveal).await?,
-    ))
+    Ok(Json(app.engine.outputs(&query.app, &query.env, query.reveal).await?))
 }
 
 #[utoipa::path(get, path = "/workers", tag = "workers", responses((status = 200, body = Page<WorkerInfo>)))]
@@ -182,10 +162,7 @@ pub async fn create_token(
     Admin(caller): Admin,
     Body(request): Body<TokenRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((
-        StatusCode::CREATED,
-        Json(app.engine.create_token(request, &caller.name).await?),
-    ))
+    Ok((StatusCode::CREATED, Json(app.engine.create_token(request, &caller.name).await?)))
 }
 
 #[utoipa::path(get, path = "/tokens", tag = "tokens", responses((status = 200, body = Page<Token>)))]

@@ -42,10 +42,7 @@ struct On {
 
 impl On {
     fn claim(&self, operation: OperationId) -> Claim {
-        Claim {
-            operation,
-            fence: self.fence,
-        }
+        Claim { operation, fence: self.fence }
     }
 }
 
@@ -120,9 +117,7 @@ async fn write_state(
     Ask(on): Ask<On>,
     body: Bytes,
 ) -> Answer<StatusCode> {
-    app.engine
-        .write_state(on.claim(id), on.lock.clone(), body)
-        .await?;
+    app.engine.write_state(on.claim(id), on.lock.clone(), body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

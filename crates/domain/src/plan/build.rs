@@ -1,0 +1,203 @@
+//! What a decision comes to: effects on the record, operations with their order, links.
+
+use std::collections::BTreeSet;
+
+use conductor_score::DependencyKind;
+
+use super::{
+    Effect, Key, NewResource, PlannedOperation, RecordedDependency, ResourceView, Until, Wait,
+    diff::{Differ, Shape},
+};
+use crate::{
+    expr::Params,
+    ids::{OperationId, ResourceId},
+    lifecycle::{ConsumerState, KeptBy, OperationKind, State, Status},
+};
+
+impl Differ<'_> {
+    pub(super) fn create(
+        &mut self,
+        shape: &Shape<'_>,
+        key: &Key,
+        replaces: Option<&ResourceView>,
+        waits: Vec<Wait>,
+    ) -> ResourceId {
+        let id = ResourceId(self.ids.next());
+        let name = replaces.map_or_else(|| shape.wanted.name.clone(), |old| old.name.clone());
+        self.plan.effects.push(Effect::Create(Box::new(NewResource {
+            id,
+            key: key.clone(),
+            slug: slug(&name, id),
+            name,
+            version: shape.version.id,
+            params: shape.params.clone(),
+            kept_by: KeptBy::Consumers,
+            workload: shape.workload,
+            replaces: replaces.map(|old| old.id),
+        })));
+        self.depend(shape, id);
+        if !shape.workload {
+            self.join(id, None, &shape.wanted.requirement, shape.params.clone());
+        }
+        self.operation(
+            Some(id),
+            OperationKind::Create,
+            1,
+            false,
+            Some(&shape.version.manager),
+            &shape.on,
+            waits,
+        );
+        id
+    }
+
+    /// A new row of the same lineage; the old one goes first unless the template says otherwise.
+    pub(super) fn replace(&mut self, shape: &Shape<'_>, old: &ResourceView, key: &Key) -> ResourceId {
+        self.plan.effects.push(Effect::Doom { resource: old.id, from: (old.state, old.status) });
+        for consumer in old.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
+            let requirement = consumer.requirement.clone();
+            self.plan.effects.push(Effect::Leave { resource: old.id, requirement });
+        }
+        let manager = self.snapshot.versions.get(&old.version).map(|v| v.manager.clone());
+        let new = if shape.version.create_first {
+            self.create(shape, key, Some(old), vec![])
+        } else {
+            let destroy = self.operation(
+                Some(old.id),
+                OperationKind::Destroy,
+                old.generation,
+                false,
+                manager.as_deref(),
+                &[],
+                vec![],
+            );
+            let new = self.create(shape, key, Some(old), vec![]);
+            if let Some(create) = self.plan.operations.last_mut() {
+                create.after.push(destroy);
+            }
+            new
+        };
+        self.plan.effects.push(Effect::Replaced { old: old.id, by: new });
+        new
+    }
+
+    pub(super) fn operate(
+        &mut self,
+        shape: &Shape<'_>,
+        resource: &ResourceView,
+        kind: OperationKind,
+        conditional: bool,
+    ) {
+        let to = match kind {
+            OperationKind::Create => (State::Provision, Status::Queued),
+            _ => (State::Provisioned, Status::Queued),
+        };
+        let generation = resource.generation + 1;
+        self.plan.effects.push(Effect::Specify {
+            resource: resource.id,
+            from: (resource.state, resource.status),
+            to,
+            version: shape.version.id,
+            params: shape.params.clone(),
+            generation,
+        });
+        let manager = Some(shape.version.manager.as_str());
+        self.operation(Some(resource.id), kind, generation, conditional, manager, &shape.on, vec![]);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "one place where operations are made")]
+    pub(super) fn operation(
+        &mut self,
+        resource: Option<ResourceId>,
+        kind: OperationKind,
+        generation: i64,
+        conditional: bool,
+        manager: Option<&str>,
+        on: &[RecordedDependency],
+        mut waits: Vec<Wait>,
+    ) -> OperationId {
+        let id = OperationId(self.ids.next());
+        let after: BTreeSet<OperationId> = on.iter().filter_map(|d| self.made.get(&d.on).copied()).collect();
+        let waiting = on.iter().filter(|d| d.kind != DependencyKind::Weak);
+        waits.extend(waiting.filter_map(|dependency| self.waits.get(&dependency.on).copied()));
+        waits.sort_unstable();
+        waits.dedup();
+        if let Some(resource) = resource {
+            self.made.insert(resource, id);
+            self.changing.insert(resource);
+        }
+        self.plan.operations.push(PlannedOperation {
+            id,
+            resource,
+            kind,
+            generation,
+            conditional,
+            manager: manager.map(str::to_owned),
+            after: after.into_iter().collect(),
+            waits,
+        });
+        id
+    }
+
+    pub(super) fn depend(&mut self, shape: &Shape<'_>, resource: ResourceId) {
+        let mut on = shape.on.clone();
+        on.sort_unstable();
+        on.dedup_by(|a, b| a.on == b.on && a.requirement == b.requirement);
+        self.plan.effects.push(Effect::Depend { resource, on });
+    }
+
+    pub(super) fn wait(&mut self, resource: &ResourceView, until: Until) {
+        self.waits
+            .insert(resource.id, Wait { resource: resource.id, generation: resource.generation, until });
+    }
+
+    /// Keeps the link, and the recorded dependencies true.
+    pub(super) fn rejoin(&mut self, shape: &Shape<'_>, resource: &ResourceView) {
+        self.wanted.insert(resource.id);
+        let on: BTreeSet<ResourceId> = shape.on.iter().map(|dependency| dependency.on).collect();
+        if on != resource.depends_on && !resource.has_others(self.snapshot) {
+            self.depend(shape, resource.id);
+        }
+        if !shape.workload {
+            self.join(resource.id, Some(resource), &shape.wanted.requirement, shape.params.clone());
+        }
+    }
+
+    pub(super) fn join(
+        &mut self,
+        id: ResourceId,
+        known: Option<&ResourceView>,
+        requirement: &str,
+        params: Params,
+    ) {
+        let already = known.into_iter().flat_map(|resource| &resource.consumers).any(|consumer| {
+            self.snapshot.is_mine(consumer)
+                && consumer.requirement == requirement
+                && consumer.state != ConsumerState::Leaving
+        });
+        if !already {
+            self.plan.effects.push(Effect::Join {
+                resource: id,
+                requirement: requirement.to_owned(),
+                params,
+            });
+        }
+    }
+}
+
+/// For providers: lower case letters, digits and dashes, at most 40, unique by the end of the id.
+fn slug(name: &str, id: ResourceId) -> String {
+    let clean: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .take(30)
+        .collect();
+    let id = id.to_string();
+    let clean = clean.trim_matches('-');
+    let clean = if clean.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        clean.to_owned()
+    } else {
+        format!("r{clean}")
+    };
+    format!("{clean}-{}", &id[id.len() - 8..])
+}
