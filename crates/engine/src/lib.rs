@@ -6,7 +6,9 @@ mod access;
 mod bootstrap;
 mod catalogue;
 mod changes;
+mod claims;
 mod clock;
+mod completion;
 mod consumers;
 mod link;
 mod logs;
@@ -21,6 +23,7 @@ mod templates;
 mod views;
 
 use std::{
+    collections::BTreeMap,
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -33,8 +36,7 @@ use uuid::Uuid;
 pub use access::{Principal, Role};
 pub use clock::{Clock, RandomIds, SystemClock};
 pub use conductor_store::{Error, Result};
-pub use link::{BUCKETS, Histogram};
-pub use metrics::Metrics;
+pub use metrics::{BUCKETS, Histogram, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};
 pub use views::{LogQuery, Query};
 
@@ -81,7 +83,9 @@ pub struct Engine {
     pub(crate) owners: Option<owners::Owners>,
     worker: WorkerId,
     pub(crate) reaper: Mutex<sweep::Reaper>,
-    pub(crate) counters: Arc<link::Counters>,
+    pub(crate) counters: Arc<metrics::Counters>,
+    /// When each worker was last noted as alive.
+    pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
     pub key_made: bool,
     pub migrated: bool,
 }
@@ -123,6 +127,7 @@ impl Engine {
             worker: WorkerId(process),
             reaper: Mutex::default(),
             counters: Arc::default(),
+            seen: Mutex::default(),
             key_made: opened.key_made,
             migrated: opened.migrated,
         }))

@@ -1,10 +1,50 @@
 //! How it is doing, in numbers.
 
-use std::{collections::BTreeMap, sync::atomic::Ordering};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
+use conductor_domain::lifecycle::{OperationKind, OperationStatus};
 use conductor_store::Result;
 
-use crate::{Engine, link::Histogram};
+use crate::Engine;
+
+/// What happened since the start, for `/metrics`.
+#[derive(Default)]
+pub struct Counters {
+    pub ended: Mutex<BTreeMap<(String, String), u64>>,
+    pub durations: Mutex<BTreeMap<String, Histogram>>,
+    pub reaped: AtomicU64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Histogram {
+    pub buckets: [u64; 12],
+    pub count: u64,
+    pub sum: f64,
+}
+
+pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
+
+impl Counters {
+    pub fn ended(&self, kind: OperationKind, status: OperationStatus, seconds: f64) {
+        if let Ok(mut ended) = self.ended.lock() {
+            *ended.entry((kind.to_string(), status.to_string())).or_default() += 1;
+        }
+        if let Ok(mut durations) = self.durations.lock() {
+            let histogram = durations.entry(kind.to_string()).or_default();
+            histogram.count += 1;
+            histogram.sum += seconds;
+            for (bucket, limit) in histogram.buckets.iter_mut().zip(BUCKETS) {
+                *bucket += u64::from(seconds <= limit);
+            }
+        }
+    }
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {

@@ -12,9 +12,7 @@ use conductor_domain::{
     workload,
 };
 use conductor_store::{
-    Error, Owner, Result, Tx,
-    operations::OperationRow,
-    resources::{DependencyRow, ResourceRow},
+    Error, Owner, Result, Tx, dependencies::DependencyRow, operations::OperationRow, resources::ResourceRow,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

@@ -17,8 +17,9 @@ use conductor_domain::{
 use conductor_store::{
     Result, Tx,
     changes::{ChangeFilter, ChangeRow},
+    consumers::ConsumerRow,
     operations::{OperationFilter, OperationRow},
-    resources::{ConsumerRow, ResourceFilter, ResourceRow},
+    resources::{ResourceFilter, ResourceRow},
 };
 use serde_json::{Map, Value};
 

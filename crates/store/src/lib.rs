@@ -4,7 +4,9 @@
 
 pub mod catalogue;
 pub mod changes;
+pub mod consumers;
 mod db;
+pub mod dependencies;
 pub mod logs;
 mod migrate;
 mod open;

@@ -97,30 +97,6 @@ fn resource_row(row: &Row) -> Result<ResourceRow> {
     })
 }
 
-#[derive(Clone, Debug)]
-pub struct ConsumerRow {
-    pub resource: ResourceId,
-    pub application: ApplicationId,
-    pub application_name: String,
-    pub environment: EnvironmentId,
-    pub environment_name: String,
-    pub requirement: String,
-    pub state: ConsumerState,
-    pub change: ChangeId,
-    pub since: i64,
-}
-
-#[derive(Clone, Debug)]
-pub struct DependencyRow {
-    pub resource: ResourceId,
-    /// Whether the dependent is a workload.
-    pub workload: bool,
-    pub on: ResourceId,
-    pub requirement: String,
-    pub kind: String,
-    pub relationship: String,
-}
-
 #[derive(Clone, Debug, Default)]
 pub struct ResourceFilter {
     pub environment: Option<EnvironmentId>,
@@ -149,7 +125,7 @@ pub struct NewResourceRow<'a> {
 const PIECE: usize = 200;
 
 impl Tx<'_> {
-    fn in_pieces<K: Copy + Into<Value>>(
+    pub(crate) fn in_pieces<K: Copy + Into<Value>>(
         &mut self,
         keys: impl IntoIterator<Item = K>,
         sql: impl Fn(&str) -> String,
@@ -443,122 +419,6 @@ impl Tx<'_> {
         Ok(touched == 1)
     }
 
-    pub fn consumers_of(&mut self, ids: &BTreeSet<ResourceId>, at_most: usize) -> Result<Vec<ConsumerRow>> {
-        let mut found = Vec::new();
-        self.in_pieces(
-            ids.iter().copied(),
-            |list| {
-                format!(
-                    "SELECT x.resource_id, x.application_id, a.name, x.environment_id, e.name, x.requirement, x.state,
-                         x.change_id, x.since
-                     FROM (SELECT c.*, row_number() OVER (PARTITION BY c.resource_id ORDER BY c.since, c.application_id)
-                           AS position FROM consumers c WHERE c.resource_id IN ({list})) x
-                     JOIN applications a ON a.id = x.application_id JOIN environments e ON e.id = x.environment_id
-                     WHERE x.position <= {at_most} ORDER BY x.resource_id, x.since, x.application_id, x.requirement"
-                )
-            },
-            |row| {
-                found.push(consumer_row(row)?);
-                Ok(())
-            },
-        )?;
-        Ok(found)
-    }
-
-    pub fn consumer_counts(&mut self, ids: &BTreeSet<ResourceId>) -> Result<BTreeMap<ResourceId, u64>> {
-        let mut counts = BTreeMap::new();
-        self.in_pieces(
-            ids.iter().copied(),
-            |list| format!("SELECT resource_id, count(*) FROM consumers WHERE resource_id IN ({list}) GROUP BY resource_id"),
-            |row| {
-                counts.insert(row.id(0)?, row.int(1)? as u64);
-                Ok(())
-            },
-        )?;
-        Ok(counts)
-    }
-
-    /// What an application uses in an environment.
-    pub fn uses_of(
-        &mut self,
-        application: ApplicationId,
-        environment: EnvironmentId,
-    ) -> Result<Vec<ConsumerRow>> {
-        let rows = self.query(
-            "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
-                 c.since
-             FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id
-             WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement",
-            params![application, environment],
-        )?;
-        rows.iter().map(consumer_row).collect()
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "one column each")]
-    pub fn join_consumer(
-        &mut self,
-        organisation: OrganisationId,
-        resource: ResourceId,
-        application: ApplicationId,
-        environment: EnvironmentId,
-        requirement: &str,
-        params: &Json,
-        change: ChangeId,
-        now: i64,
-    ) -> Result<()> {
-        self.put(
-            "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id, state,
-                 params, change_id, since) VALUES ($1, $2, $3, $4, $5, 'joining', $6, $7, $8)
-             ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
-             SET state = 'active', params = excluded.params, change_id = excluded.change_id",
-            params![resource, application, environment, requirement, organisation, params, change, now],
-        )
-    }
-
-    pub fn leave_consumer(
-        &mut self,
-        resource: ResourceId,
-        application: ApplicationId,
-        environment: EnvironmentId,
-        requirement: &str,
-        change: ChangeId,
-    ) -> Result<()> {
-        self.put_one(
-            "UPDATE consumers SET state = 'leaving', change_id = $5
-             WHERE resource_id = $1 AND application_id = $2 AND environment_id = $3 AND requirement = $4",
-            params![resource, application, environment, requirement, change],
-        )
-    }
-
-    /// The end of a change: those who joined stay; those who were leaving go, or stay after all.
-    pub fn settle_consumers(&mut self, change: ChangeId, gone: bool) -> Result<BTreeSet<ResourceId>> {
-        self.put(
-            "UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'joining'",
-            params![change],
-        )?;
-        if !gone {
-            self.put(
-                "UPDATE consumers SET state = 'active' WHERE change_id = $1 AND state = 'leaving'",
-                params![change],
-            )?;
-            return Ok(BTreeSet::new());
-        }
-        let rows = self.query(
-            "DELETE FROM consumers WHERE change_id = $1 AND state = 'leaving' RETURNING resource_id",
-            params![change],
-        )?;
-        rows.iter().map(|row| row.id(0)).collect()
-    }
-
-    pub fn domains_of_leaving(&mut self, change: ChangeId) -> Result<Vec<DomainId>> {
-        let rows = self.query(
-            "SELECT DISTINCT r.domain_id FROM consumers c JOIN resources r ON r.id = c.resource_id
-             WHERE c.change_id = $1 AND c.state = 'leaving'",
-            params![change],
-        )?;
-        rows.iter().map(|row| row.id(0)).collect()
-    }
-
     /// Live, made for consumers, and nobody left. A workload holds nothing: its application's uses do.
     pub fn unused_resources(&mut self, among: Option<&BTreeSet<ResourceId>>) -> Result<BTreeSet<ResourceId>> {
         let mut found = BTreeSet::new();
@@ -586,71 +446,6 @@ impl Tx<'_> {
                 }
             }
         }
-        Ok(found)
-    }
-
-    pub fn set_dependencies(
-        &mut self,
-        organisation: OrganisationId,
-        resource: ResourceId,
-        fresh: bool,
-        on: &[RecordedDependency],
-    ) -> Result<()> {
-        if !fresh {
-            self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
-        }
-        let word = |value: serde_json::Result<Json>| value.ok().and_then(|v| v.as_str().map(str::to_owned));
-        let rows: Vec<Vec<Value>> = on
-            .iter()
-            .map(|dependency| {
-                vec![
-                    resource.into(),
-                    dependency.on.into(),
-                    Value::from(&dependency.requirement),
-                    organisation.into(),
-                    word(serde_json::to_value(dependency.kind)).into(),
-                    word(serde_json::to_value(dependency.relationship)).into(),
-                ]
-            })
-            .collect();
-        self.put_rows(
-            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship) VALUES",
-            &rows,
-        )
-    }
-
-    pub fn dependencies_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
-        self.dependency_rows(ids, "d.resource_id")
-    }
-
-    /// Live resources that strongly depend on these.
-    pub fn dependents_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {
-        self.dependency_rows(ids, "d.kind <> 'weak' AND r.state <> 'destroyed' AND d.depends_on_id")
-    }
-
-    fn dependency_rows(&mut self, ids: &BTreeSet<ResourceId>, clause: &str) -> Result<Vec<DependencyRow>> {
-        let mut found = Vec::new();
-        self.in_pieces(
-            ids.iter().copied(),
-            |list| {
-                format!(
-                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload
-                     FROM dependencies d JOIN resources r ON r.id = d.resource_id WHERE {clause} IN ({list})
-                     ORDER BY d.resource_id, d.depends_on_id, d.requirement"
-                )
-            },
-            |row| {
-                found.push(DependencyRow {
-                    resource: row.id(0)?,
-                    workload: row.flag(5)?,
-                    on: row.id(1)?,
-                    requirement: row.text(2)?.to_owned(),
-                    kind: row.text(3)?.to_owned(),
-                    relationship: row.text(4)?.to_owned(),
-                });
-                Ok(())
-            },
-        )?;
         Ok(found)
     }
 
@@ -711,20 +506,6 @@ impl Tx<'_> {
             params![resource, number, state],
         )
     }
-}
-
-fn consumer_row(row: &Row) -> Result<ConsumerRow> {
-    Ok(ConsumerRow {
-        resource: row.id(0)?,
-        application: row.id(1)?,
-        application_name: row.text(2)?.to_owned(),
-        environment: row.id(3)?,
-        environment_name: row.text(4)?.to_owned(),
-        requirement: row.text(5)?.to_owned(),
-        state: row.word(6)?,
-        change: row.id(7)?,
-        since: row.int(8)?,
-    })
 }
 
 /// What a cancelled deployment takes back.
