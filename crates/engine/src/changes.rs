@@ -141,19 +141,8 @@ impl Engine {
                     domains.push(environment.domain);
                     tx.lock_domains(&domains)?;
                 }
-                let hashes = match &key {
-                    Some(key) => Some((tx.sealer().digest(key.as_bytes())?, tx.sealer().digest(&body)?)),
-                    None => None,
-                };
-                if let Some((key, body)) = &hashes
-                    && let Some((change, before)) = tx.idempotent_change(context.organisation, key)?
-                {
-                    if before != *body {
-                        return Err(refuse(
-                            ErrorCode::Conflict,
-                            "this Idempotency-Key was used for another request",
-                        ));
-                    }
+                let once = Once::read(tx, key.as_deref(), &body)?;
+                if let Some(change) = once.replayed(tx, &context)? {
                     return views::deployment(tx, &context, change);
                 }
                 let application = match tx.application_by_name(context.organisation, &name)? {
@@ -175,9 +164,7 @@ impl Engine {
                 let commit = request.commit.clone();
                 let (id, view) =
                     accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
-                if let Some((key, body)) = &hashes {
-                    tx.keep_idempotency(context.organisation, key, body, id, now)?;
-                }
+                once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
@@ -201,8 +188,14 @@ impl Engine {
     }
 
     /// An application leaves an environment; with `dry_run` only says what would go.
-    pub async fn destroy(&self, request: DestroyRequest, actor: &str) -> Result<Deployment> {
-        let (context, actor) = (self.context.clone(), actor.to_owned());
+    pub async fn destroy(
+        &self,
+        request: DestroyRequest,
+        actor: &str,
+        key: Option<&str>,
+    ) -> Result<Deployment> {
+        let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
+        let body = serde_json::to_vec(&request).unwrap_or_default();
         let Some(name) = request.application.clone() else {
             return Err(refuse(
                 ErrorCode::Invalid,
@@ -235,10 +228,15 @@ impl Engine {
                 let now = context.now();
                 let place = look(tx)?;
                 lock_for(tx, &place)?;
+                let once = Once::read(tx, key.as_deref(), &body)?;
+                if let Some(change) = once.replayed(tx, &context)? {
+                    return views::deployment(tx, &context, change);
+                }
                 let asked = Asked::default();
                 let kind = ChangeKind::Destroy;
                 let (id, view) =
                     accept(tx, &context, &place, &Intent::Destroy, kind, asked, None, &actor, now)?;
+                once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
             .await
@@ -354,6 +352,32 @@ impl Engine {
                 views::deployment(tx, &context, id)
             })
             .await
+    }
+}
+
+/// An `Idempotency-Key` and what it was sent with, as keyed digests.
+struct Once(Option<(Vec<u8>, Vec<u8>)>);
+
+impl Once {
+    fn read(tx: &Tx<'_>, key: Option<&str>, body: &[u8]) -> Result<Self> {
+        let Some(key) = key else { return Ok(Self(None)) };
+        Ok(Self(Some((tx.sealer().digest(key.as_bytes())?, tx.sealer().digest(body)?))))
+    }
+
+    /// The change this key made before.
+    fn replayed(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Option<ChangeId>> {
+        let Some((key, body)) = &self.0 else { return Ok(None) };
+        match tx.idempotent_change(context.organisation, key)? {
+            Some((_, before)) if before != *body => {
+                Err(refuse(ErrorCode::Conflict, "this Idempotency-Key was used for another request"))
+            }
+            found => Ok(found.map(|(change, _)| change)),
+        }
+    }
+
+    fn keep(&self, tx: &mut Tx<'_>, context: &Context, change: ChangeId, now: i64) -> Result<()> {
+        let Some((key, body)) = &self.0 else { return Ok(()) };
+        tx.keep_idempotency(context.organisation, key, body, change, now)
     }
 }
 

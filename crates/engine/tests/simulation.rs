@@ -122,7 +122,7 @@ impl Simulation {
                     application: Some(app.into()),
                     dry_run: false,
                 };
-                match self.engine.destroy(request, "me").await {
+                match self.engine.destroy(request, "me", None).await {
                     Ok(accepted) => self.seen.extend(accepted.id),
                     Err(Error::Refused { .. }) => {}
                     Err(error) => panic!("destroy: {error}"),
@@ -311,7 +311,7 @@ impl Simulation {
                     application: Some(app.into()),
                     dry_run: false,
                 };
-                match self.engine.destroy(request, "me").await {
+                match self.engine.destroy(request, "me", None).await {
                     Ok(_) | Err(Error::Refused { .. }) => {}
                     Err(error) => panic!("destroy: {error}"),
                 }

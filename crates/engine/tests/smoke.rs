@@ -92,7 +92,7 @@ async fn shared_by_two_and_gone_with_the_last() {
     {
         let request =
             DestroyRequest { environment: "dev".into(), application: Some(app.into()), dry_run: false };
-        let accepted = engine.destroy(request, "me").await.unwrap();
+        let accepted = engine.destroy(request, "me", None).await.unwrap();
         assert_eq!(work(&engine).await, expected, "{accepted:?}");
         let ended = engine.deployment(accepted.id.unwrap()).await.unwrap();
         assert_eq!(ended.status, "succeeded", "{ended:?}");

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::{
     ids::{
-        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, ResourceId,
-        TemplateId, TemplateVersionId,
+        ApplicationId, ChangeId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateId,
+        TemplateVersionId,
     },
-    lifecycle::{ConsumerState, KeptBy, OperationStatus, State, Status},
-    plan::{Key, KeyTag, OpenOperation, RecordedDependency},
+    lifecycle::{KeptBy, OperationStatus, State, Status},
+    plan::{Key, KeyTag, OpenOperation},
 };
 use serde_json::Value as Json;
 

@@ -27,7 +27,7 @@ const LAST_ANSWERS: Duration = Duration::from_secs(10);
 
 pub async fn up(context: &Context) -> Outcome {
     logging::start(&context.settings, &context.screen, "info");
-    let house = House::open(context, true).await?;
+    let house = House::open(context, true, true).await?;
     let config = worker_config(&context.settings, &house.engine);
     let worker = Worker::new(house.engine.link(), conductor_managers::built_in(), config);
     let shutdown = Shutdown::new();
@@ -37,7 +37,7 @@ pub async fn up(context: &Context) -> Outcome {
 
 pub async fn server(context: &Context, migrate: bool) -> Outcome {
     logging::start(&context.settings, &context.screen, "info");
-    let house = House::open(context, migrate).await?;
+    let house = House::open(context, migrate, false).await?;
     let shutdown = Shutdown::new();
     let stop = house.stop.clone();
     let until_stopped = async move {
@@ -58,7 +58,8 @@ struct House {
 }
 
 impl House {
-    async fn open(context: &Context, migrate: bool) -> Outcome<Self> {
+    /// `workloads`: serve them with the built-in template, which writes files on the worker's disk.
+    async fn open(context: &Context, migrate: bool, workloads: bool) -> Outcome<Self> {
         let settings = &context.settings;
         let signals = Signals::listen()?;
         let listener = TcpListener::bind(&settings.listen).await.map_err(|error| {
@@ -67,6 +68,7 @@ impl House {
         })?;
         let engine = open_engine(EngineOptions {
             migrate,
+            default_workload: workloads,
             ..engine_options(settings)
         })
         .await?;

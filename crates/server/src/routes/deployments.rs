@@ -60,9 +60,11 @@ pub async fn plan(
 pub async fn destroy(
     State(app): State<App>,
     Writer(caller): Writer,
+    headers: HeaderMap,
     Body(request): Body<DestroyRequest>,
 ) -> Answer<impl IntoResponse> {
-    Ok((StatusCode::ACCEPTED, Json(app.engine.destroy(request, &caller.name).await?)))
+    let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
+    Ok((StatusCode::ACCEPTED, Json(app.engine.destroy(request, &caller.name, key).await?)))
 }
 
 #[utoipa::path(get, path = "/deployments", tag = "deployments", params(ListQuery),
