@@ -267,7 +267,7 @@ fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         None => "created",
     };
     let id = before.map_or_else(|| ApplicationId(context.ids.next()), |before| before.id);
-    tx.upsert_application(context.organisation, id, name, document, now)?;
+    tx.upsert_application(context.organisation, id, name, Some(document), now)?;
     Ok(applied("Application", name, action))
 }
 

@@ -149,7 +149,7 @@ impl Engine {
                     Some(row) => row,
                     None => {
                         let id = ApplicationId(context.ids.next());
-                        tx.upsert_application(context.organisation, id, &name, &json!({}), now)?;
+                        let id = tx.upsert_application(context.organisation, id, &name, None, now)?;
                         ApplicationRow { id, name: name.clone(), document: json!({}), created_at: now }
                     }
                 };

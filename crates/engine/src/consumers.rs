@@ -70,14 +70,7 @@ impl Engine {
                     Some(found) => found.id,
                     None => {
                         let id = ApplicationId(context.ids.next());
-                        tx.upsert_application(
-                            context.organisation,
-                            id,
-                            &request.application,
-                            &json!({}),
-                            now,
-                        )?;
-                        id
+                        tx.upsert_application(context.organisation, id, &request.application, None, now)?
                     }
                 };
                 let change = noted(tx, &context, &row, &actor, now)?;

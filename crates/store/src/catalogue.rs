@@ -229,22 +229,23 @@ impl Tx<'_> {
         row.as_ref().map(application_row).transpose()
     }
 
+    /// Writes an application and tells its id: another transaction may have made it first.
     pub fn upsert_application(
         &mut self,
         organisation: OrganisationId,
         id: ApplicationId,
         name: &str,
-        document: &Json,
+        document: Option<&Json>,
         now: i64,
-    ) -> Result<()> {
-        self.execute(
+    ) -> Result<ApplicationId> {
+        let row = self.query_one(
             "INSERT INTO applications (id, organisation_id, name, document, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $5)
+             VALUES ($1, $2, $3, coalesce($4, '{}'), $5, $5)
              ON CONFLICT (organisation_id, name) DO UPDATE
-             SET document = excluded.document, updated_at = excluded.updated_at",
+             SET document = coalesce($4, applications.document), updated_at = excluded.updated_at RETURNING id",
             params![id, organisation, name, document, now],
         )?;
-        Ok(())
+        row.map_or(Ok(id), |row| row.id(0))
     }
 
     /// Counts every change to templates and rules, so that what was read of them can be kept.
