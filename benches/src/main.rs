@@ -1,6 +1,7 @@
 //! Measures Conductor against hand-written references, both in the same run, round by round in turns.
 //!
-//! `conductor-bench [--json] [NAME…]`. Times on a shared machine mean little: what counts is the ratio.
+//! `conductor-bench [--json] [--statements] [NAME…]`; `--statements` has PostgreSQL tell what it was asked, per thing
+//! measured, where a stretch of work is metered. Times on a shared machine mean little: what counts is the ratio.
 
 mod claims;
 mod deployments;
@@ -25,6 +26,8 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 const NAMES: [&str; 8] =
     ["deployments", "claims", "latency", "planning", "logs", "reading", "terraform", "startup"];
 
+const OPTIONS: [&str; 2] = ["--json", "--statements"];
+
 /// What every benchmark has at hand.
 struct Bench {
     folder: PathBuf,
@@ -39,12 +42,15 @@ fn main() -> ExitCode {
     let (options, names): (Vec<String>, Vec<String>) =
         std::env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let unknown = names.iter().find(|name| !NAMES.contains(&name.as_str()));
-    if let Some(wrong) = unknown.or_else(|| options.iter().find(|option| *option != "--json")) {
-        eprintln!("there is no `{wrong}`; usage: conductor-bench [--json] [{}]", NAMES.join("|"));
+    if let Some(wrong) = unknown.or_else(|| options.iter().find(|option| !OPTIONS.contains(&option.as_str())))
+    {
+        eprintln!(
+            "there is no `{wrong}`; usage: conductor-bench [--json] [--statements] [{}]",
+            NAMES.join("|")
+        );
         return ExitCode::from(2);
     }
-    let json = !options.is_empty();
-    match run(&names, json) {
+    match run(&names, &options) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("conductor-bench: {error}");
@@ -53,15 +59,17 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(names: &[String], json: bool) -> Outcome<ExitCode> {
+fn run(names: &[String], options: &[String]) -> Outcome<ExitCode> {
+    let given = |name: &str| options.iter().any(|option| option == name);
     let folder = tempfile::Builder::new().prefix("conductor-bench-").tempdir()?;
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
-    let needs_postgres = ["deployments", "claims", "latency", "logs", "reading"].iter().any(|name| wanted(name));
+    let needs_postgres =
+        ["deployments", "claims", "latency", "logs", "reading"].iter().any(|name| wanted(name));
     // Before the runtime, on this thread: the server ends with the thread that started it.
-    let postgres = if needs_postgres { Server::start(folder.path())? } else { None };
+    let postgres = if needs_postgres { Server::start(folder.path(), given("--statements"))? } else { None };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let bench = Bench { folder: folder.path().to_owned(), postgres };
-    let mut report = Report::new(json);
+    let mut report = Report::new(given("--json"));
     let ended = runtime.block_on(async {
         tokio::select! {
             ended = measure(&bench, &wanted, &mut report) => ended.map(|()| ExitCode::SUCCESS),
@@ -95,7 +103,9 @@ async fn measure(bench: &Bench, wanted: &impl Fn(&str) -> bool, report: &mut Rep
 
 async fn interrupted() {
     use tokio::signal::unix::{SignalKind, signal};
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}

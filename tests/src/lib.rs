@@ -7,6 +7,7 @@
 mod binary;
 mod gate;
 mod http;
+mod keeper;
 mod place;
 mod postgres;
 mod process;
@@ -20,10 +21,10 @@ pub use gate::{At, Gate};
 pub use http::{Api, Reply, block_on, spawn};
 pub use place::{Place, Told};
 pub use postgres::{Database, postgres};
-pub use process::{Running, is_alive, program_name};
+pub use process::Running;
 pub use score::{Score, resource, shared};
 pub use shape::{Fleet, House, Shape};
-pub use tools::{providers, quick, terraform, tofu, tool};
+pub use tools::{quick, terraform, tofu};
 pub use world::{Run, World};
 
 use std::time::{Duration, Instant};

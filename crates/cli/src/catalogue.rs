@@ -24,11 +24,7 @@ pub struct Entry {
 
 impl Entry {
     pub fn text(&self, key: &str) -> &str {
-        self.document
-            .value
-            .get(key)
-            .and_then(serde_json::Value::as_str)
-            .unwrap_or_default()
+        self.document.value.get(key).and_then(serde_json::Value::as_str).unwrap_or_default()
     }
 
     /// The folder that paths in it are relative to.
@@ -58,10 +54,7 @@ pub fn read(screen: &Screen, paths: &[PathBuf]) -> Outcome<Vec<Entry>> {
             .map_err(|error| Failure::failed(format!("{} cannot be read: {error}", file.display())))?;
         match read_source(&source) {
             Ok(documents) => {
-                entries.extend(documents.into_iter().map(|document| Entry {
-                    file: file.clone(),
-                    document,
-                }));
+                entries.extend(documents.into_iter().map(|document| Entry { file: file.clone(), document }));
             }
             Err(mistakes) => {
                 wrong += mistakes.len();
@@ -71,9 +64,7 @@ pub fn read(screen: &Screen, paths: &[PathBuf]) -> Outcome<Vec<Entry>> {
     }
     if wrong > 0 {
         let found = crate::output::count(wrong, "mistake");
-        return Err(Failure::failed(format!(
-            "{found} in the catalogue; nothing was applied"
-        )));
+        return Err(Failure::failed(format!("{found} in the catalogue; nothing was applied")));
     }
     if entries.is_empty() {
         let places: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
@@ -90,26 +81,18 @@ pub fn read(screen: &Screen, paths: &[PathBuf]) -> Outcome<Vec<Entry>> {
 /// A file as it is, or every YAML file below a folder, sorted. What begins with a dot is left out.
 fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     if !path.is_dir() {
-        let is_yaml = path
-            .extension()
-            .is_some_and(|ending| ending == "yaml" || ending == "yml");
+        let is_yaml = path.extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
         if named || is_yaml {
             files.push(path.to_owned());
         }
-        return if named {
-            std::fs::metadata(path).map(drop)
-        } else {
-            Ok(())
-        };
+        return if named { std::fs::metadata(path).map(drop) } else { Ok(()) };
     }
     let mut children = std::fs::read_dir(path)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<Vec<_>, _>>()?;
     children.sort();
     for child in children {
-        let hidden = child
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let hidden = child.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         // A linked folder may lead back up.
         let leads_away = child.is_symlink() && child.is_dir();
         if !hidden && !leads_away {
@@ -121,22 +104,12 @@ fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> std::io::Resul
 
 fn read_source(source: &str) -> Result<Vec<Document>, Vec<Finding>> {
     if source.len() > limits::SOURCE_BYTES {
-        return Err(vec![document::finding(
-            1,
-            1,
-            "",
-            "the file is larger than 10 MB",
-            "split it",
-        )]);
+        return Err(vec![document::finding(1, 1, "", "the file is larger than 10 MB", "split it")]);
     }
     let documents = document::read(source).map_err(|finding| vec![finding])?;
     let mut mistakes: Vec<Finding> = documents.iter().flat_map(shape::check).collect();
     mistakes.truncate(limits::FINDINGS);
-    if mistakes.is_empty() {
-        Ok(documents)
-    } else {
-        Err(mistakes)
-    }
+    if mistakes.is_empty() { Ok(documents) } else { Err(mistakes) }
 }
 
 #[cfg(test)]
@@ -145,10 +118,7 @@ mod tests {
 
     fn mistakes(source: &str) -> Vec<(usize, String, String)> {
         let found = read_source(source).unwrap_err();
-        found
-            .into_iter()
-            .map(|f| (f.line, f.message, f.suggestion.unwrap_or_default()))
-            .collect()
+        found.into_iter().map(|f| (f.line, f.message, f.suggestion.unwrap_or_default())).collect()
     }
 
     #[test]
@@ -156,37 +126,21 @@ mod tests {
         let found = mistakes("kind: Templat\nname: x\n");
         assert_eq!(
             found[0],
-            (
-                1,
-                "`Templat` is not a kind of document".into(),
-                "did you mean `Template`?".into()
-            )
+            (1, "`Templat` is not a kind of document".into(), "did you mean `Template`?".into())
         );
         let found = mistakes(
             "kind: Environment\nname: dev\n---\nkind: Rule\nname: r\ntemplat: x\nmatch: {type: y}\n",
         );
         assert_eq!(found[0].0, 6);
         assert_eq!(found[0].2, "did you mean `template`?");
-        assert_eq!(
-            found[1],
-            (4, "this Rule has no `template`".into(), "add `template:`".into())
-        );
+        assert_eq!(found[1], (4, "this Rule has no `template`".into(), "add `template:`".into()));
     }
 
     #[test]
     fn names_are_needed_and_are_texts() {
-        assert_eq!(
-            mistakes("kind: Environment\n")[0].1,
-            "this Environment has no `name`"
-        );
-        assert_eq!(
-            mistakes("kind: Environment\nname: 7\n")[0].1,
-            "`name` must be a text"
-        );
-        assert_eq!(
-            mistakes("- a\n")[0].1,
-            "a document must be a map with `kind` and `name`"
-        );
+        assert_eq!(mistakes("kind: Environment\n")[0].1, "this Environment has no `name`");
+        assert_eq!(mistakes("kind: Environment\nname: 7\n")[0].1, "`name` must be a text");
+        assert_eq!(mistakes("- a\n")[0].1, "a document must be a map with `kind` and `name`");
         assert_eq!(mistakes("name: dev\n")[0].1, "this document has no `kind`");
     }
 
@@ -200,15 +154,7 @@ mod tests {
 
     #[test]
     fn environments_come_before_templates_and_these_before_rules() {
-        let kinds = [
-            "Pool",
-            "Rule",
-            "Template",
-            "Integration",
-            "Application",
-            "Environment",
-            "Organisation",
-        ];
+        let kinds = ["Pool", "Rule", "Template", "Integration", "Application", "Environment", "Organisation"];
         let mut ordered = kinds.to_vec();
         ordered.sort_by_key(|kind| shape::rank(kind));
         assert_eq!(ordered, kinds.iter().rev().copied().collect::<Vec<_>>());

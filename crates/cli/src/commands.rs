@@ -55,15 +55,9 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Init { folder } => return init::init(&screen, &folder),
         _ => {}
     }
-    let context = Context {
-        settings: Settings::load(&cli.settings)?,
-        screen,
-    };
+    let context = Context { settings: Settings::load(&cli.settings)?, screen };
     // A command that ends soon tells what it does; its log is for whoever asks for it.
-    let serves = matches!(
-        cli.command,
-        Command::Up | Command::Server { .. } | Command::Worker { .. }
-    );
+    let serves = matches!(cli.command, Command::Up | Command::Server { .. } | Command::Worker { .. });
     if context.settings.log.is_some() && !serves {
         logging::start(&context.settings, &context.screen, "warn");
     }

@@ -3,7 +3,7 @@
 //! Either way commands speak to one typed client. What only the embedded shape needs, a worker of its own while
 //! it waits, is in [`Connection::work_on`].
 
-use std::{future::Future, sync::Arc};
+use std::{collections::BTreeMap, future::Future, sync::Arc};
 
 use conductor_api::{client::Client, http::HttpTransport};
 use conductor_domain::ids::ChangeId;
@@ -65,24 +65,11 @@ impl Connection {
     pub async fn open(settings: &Settings) -> Outcome<Self> {
         if let Some(url) = &settings.url {
             let client = HttpTransport::client(url, settings.token.clone())?;
-            return Ok(Self {
-                client,
-                embedded: None,
-            });
+            return Ok(Self { client, embedded: None });
         }
-        let engine = open_engine(EngineOptions {
-            embedded: true,
-            ..engine_options(settings)
-        })
-        .await?;
+        let engine = open_engine(EngineOptions { embedded: true, ..engine_options(settings) }).await?;
         let client = InProcess::client(engine.clone(), user());
-        Ok(Self {
-            client,
-            embedded: Some(Embedded {
-                engine,
-                settings: settings.clone(),
-            }),
-        })
+        Ok(Self { client, embedded: Some(Embedded { engine, settings: settings.clone() }) })
     }
 
     /// To look: what was interrupted is told, never run.
@@ -90,10 +77,7 @@ impl Connection {
         let connection = Self::open(settings).await?;
         let interrupted = connection.interrupted().await?;
         if !interrupted.is_empty() {
-            let (number, them) = (
-                interrupted.len(),
-                if interrupted.len() == 1 { "it" } else { "them" },
-            );
+            let (number, them) = (interrupted.len(), if interrupted.len() == 1 { "it" } else { "them" });
             let were = if number == 1 { "was" } else { "were" };
             screen.note(&format!(
                 "{} {were} interrupted; the next deploy, retry or destroy picks {them} up",
@@ -184,10 +168,7 @@ impl Connection {
 
 impl Embedded {
     fn worker(&self, change: ChangeId) -> Worker {
-        let config = WorkerConfig {
-            only: Some(change),
-            ..worker_config(&self.settings, &self.engine)
-        };
+        let config = WorkerConfig { only: Some(change), ..worker_config(&self.settings, &self.engine) };
         Worker::new(self.engine.link(), conductor_managers::built_in(), config)
     }
 }
@@ -196,9 +177,15 @@ impl Embedded {
 pub fn worker_config(settings: &Settings, engine: &Engine) -> WorkerConfig {
     WorkerConfig {
         slots: settings.slots,
-        settings: settings.for_managers.clone(),
+        settings: manager_settings(settings),
         ..WorkerConfig::new(engine.worker_id(), machine(), &settings.data, clock::clock())
     }
+}
+
+/// What managers may ask a worker for by name: its own settings, and its environment but for Conductor's part of it.
+pub fn manager_settings(settings: &Settings) -> BTreeMap<String, String> {
+    let environment = std::env::vars().filter(|(name, _)| !name.starts_with("CONDUCTOR_"));
+    environment.chain(settings.for_managers.clone()).collect()
 }
 
 fn interrupted(message: &str) -> Failure {

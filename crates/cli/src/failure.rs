@@ -32,12 +32,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self {
-            exit,
-            message: message.into(),
-            hint: None,
-            items: Vec::new(),
-        }
+        Self { exit, message: message.into(), hint: None, items: Vec::new() }
     }
 
     pub fn failed(message: impl Into<String>) -> Self {
@@ -91,18 +86,9 @@ impl From<Problem> for Failure {
             502..=504 => Exit::Unreachable,
             _ => Exit::Failed,
         };
-        let message = if problem.detail.is_empty() {
-            problem.title
-        } else {
-            problem.detail
-        };
+        let message = if problem.detail.is_empty() { problem.title } else { problem.detail };
         let hint = (problem.status == 401).then(|| "set CONDUCTOR_TOKEN to a valid token".to_owned());
-        Self {
-            exit,
-            message,
-            hint,
-            items: problem.errors,
-        }
+        Self { exit, message, hint, items: problem.errors }
     }
 }
 
@@ -111,11 +97,10 @@ impl From<conductor_store::Error> for Failure {
         use conductor_store::Error;
         let message = error.to_string();
         match error {
-            Error::Unreachable(_) => Self::new(
-                Exit::Unreachable,
-                format!("the database cannot be opened: {message}"),
-            )
-            .hint("check CONDUCTOR_DATABASE_URL and CONDUCTOR_DATA"),
+            Error::Unreachable(_) => {
+                Self::new(Exit::Unreachable, format!("the database cannot be opened: {message}"))
+                    .hint("check CONDUCTOR_DATABASE_URL and CONDUCTOR_DATA")
+            }
             Error::OlderSchema { .. } => Self::failed(message).hint("run: conductor migrate"),
             Error::NewerSchema => Self::failed(message).hint("use the newer program"),
             Error::Busy(_) => Self::failed(message).hint("somebody else was busy with it: try again"),
@@ -129,11 +114,7 @@ mod tests {
     use super::*;
 
     fn problem(status: u16) -> Exit {
-        Failure::from(ClientError::Problem(Box::new(Problem {
-            status,
-            ..Problem::default()
-        })))
-        .exit
+        Failure::from(ClientError::Problem(Box::new(Problem { status, ..Problem::default() }))).exit
     }
 
     #[test]
@@ -145,27 +126,15 @@ mod tests {
         for status in [400, 409, 422, 500] {
             assert_eq!(problem(status), Exit::Failed);
         }
-        assert_eq!(
-            Failure::from(ClientError::Unreachable(String::new())).exit,
-            Exit::Unreachable
-        );
-        assert_eq!(
-            Failure::from(ClientError::Nonsense(String::new())).exit,
-            Exit::Failed
-        );
+        assert_eq!(Failure::from(ClientError::Unreachable(String::new())).exit, Exit::Unreachable);
+        assert_eq!(Failure::from(ClientError::Nonsense(String::new())).exit, Exit::Failed);
     }
 
     #[test]
     fn a_database_that_cannot_be_reached_differs_from_one_that_does_not_fit() {
         let exit = |error: conductor_store::Error| Failure::from(error).exit;
-        assert_eq!(
-            exit(conductor_store::Error::Unreachable("x".into())),
-            Exit::Unreachable
-        );
-        assert_eq!(
-            exit(conductor_store::Error::OlderSchema { found: 1 }),
-            Exit::Failed
-        );
+        assert_eq!(exit(conductor_store::Error::Unreachable("x".into())), Exit::Unreachable);
+        assert_eq!(exit(conductor_store::Error::OlderSchema { found: 1 }), Exit::Failed);
         assert_eq!(exit(conductor_store::Error::Key("x".into())), Exit::Failed);
     }
 }

@@ -98,11 +98,7 @@ async fn wait(client: &Client, id: ChangeId, watch: &Watch, progress: &mut Progr
     let mut seen: Option<Time> = None;
     loop {
         let mark = seen.map(|time| time.to_string());
-        let patience = if progress.wants_logs() {
-            LIVE_MS
-        } else {
-            PATIENCE_MS
-        };
+        let patience = if progress.wants_logs() { LIVE_MS } else { PATIENCE_MS };
         let change = patiently(|| client.await_deployment(id, mark.as_deref(), patience)).await?;
         seen = change.updated_at;
         if !matches!(progress, Progress::Silent) {
@@ -121,12 +117,7 @@ async fn wait(client: &Client, id: ChangeId, watch: &Watch, progress: &mut Progr
 }
 
 pub async fn operations_of(client: &Client, id: ChangeId) -> Result<Vec<Operation>, ClientError> {
-    client
-        .operations(&ListFilter {
-            deployment: Some(id.to_string()),
-            ..ListFilter::default()
-        })
-        .await
+    client.operations(&ListFilter { deployment: Some(id.to_string()), ..ListFilter::default() }).await
 }
 
 /// Asks again while nobody answers: what was accepted goes on without us.
@@ -171,21 +162,14 @@ fn approval(change: &Deployment) -> Failure {
 async fn tell_failures(client: &Client, screen: &Screen, change: &Deployment, watch: &Watch) {
     let red = |text: &str| paint(screen.color_stderr, crate::output::RED, text);
     let id = change.id.map(|id| format!(" {id}")).unwrap_or_default();
-    let ended = if change.status == "timed_out" {
-        "timed out"
-    } else {
-        change.status.as_str()
-    };
+    let ended = if change.status == "timed_out" { "timed out" } else { change.status.as_str() };
     complain(&format!("{} {}{id} {ended}", red("error:"), change.kind));
     let mut told = Vec::new();
     if let Some(change_id) = change.id
         && let Ok(operations) = watch.operations(client, change_id).await
     {
         let failed = operations.iter().filter(|operation| {
-            matches!(
-                operation.status,
-                OperationStatus::Failed | OperationStatus::TimedOut
-            )
+            matches!(operation.status, OperationStatus::Failed | OperationStatus::TimedOut)
         });
         let lines = all_lines(client, change_id).await;
         for operation in failed {
@@ -194,59 +178,34 @@ async fn tell_failures(client: &Client, screen: &Screen, change: &Deployment, wa
         }
     }
     if let Some(fault) = &change.error
-        && !told
-            .iter()
-            .any(|message| fault.message.contains(message.as_str()))
+        && !told.iter().any(|message| fault.message.contains(message.as_str()))
     {
         complain(&format!("  {}", single_line(&fault.message)));
         if let Some(hint) = &fault.hint {
-            complain(&format!(
-                "  {} {hint}",
-                paint(screen.color_stderr, crate::output::CYAN, "help:")
-            ));
+            complain(&format!("  {} {hint}", paint(screen.color_stderr, crate::output::CYAN, "help:")));
         }
     }
     if let Some(id) = change.id {
-        screen.note(&format!(
-            "  all of the log: conductor logs {id}\n  once more:      conductor retry {id}"
-        ));
+        screen
+            .note(&format!("  all of the log: conductor logs {id}\n  once more:      conductor retry {id}"));
     }
 }
 
 fn tell_failure(screen: &Screen, change: &Deployment, operation: &Operation, lines: &[LogEntry]) {
     let label = label(change, operation);
-    let resource = operation
-        .resource
-        .map(|id| format!(" ({id})"))
-        .unwrap_or_default();
-    let reason = operation
-        .error
-        .as_ref()
-        .map_or("no reason was given", |fault| fault.message.as_str());
-    let head = paint(
-        screen.color_stderr,
-        crate::output::BOLD,
-        &format!("{label}: {}", operation.kind),
-    );
+    let resource = operation.resource.map(|id| format!(" ({id})")).unwrap_or_default();
+    let reason = operation.error.as_ref().map_or("no reason was given", |fault| fault.message.as_str());
+    let head = paint(screen.color_stderr, crate::output::BOLD, &format!("{label}: {}", operation.kind));
     complain(&format!("  {head}{resource}: {}", single_line(reason)));
-    let own: Vec<&LogEntry> = lines
-        .iter()
-        .filter(|line| line.operation == operation.id)
-        .collect();
+    let own: Vec<&LogEntry> = lines.iter().filter(|line| line.operation == operation.id).collect();
     for line in own.iter().skip(own.len().saturating_sub(LAST_LINES)) {
         let text = single_line(&line.text.chars().take(2_000).collect::<String>());
         if text != reason {
-            complain(&format!(
-                "    {} {text}",
-                paint(screen.color_stderr, crate::output::DIM, "|")
-            ));
+            complain(&format!("    {} {text}", paint(screen.color_stderr, crate::output::DIM, "|")));
         }
     }
     if let Some(hint) = operation.error.as_ref().and_then(|fault| fault.hint.as_ref()) {
-        complain(&format!(
-            "    {} {hint}",
-            paint(screen.color_stderr, crate::output::CYAN, "help:")
-        ));
+        complain(&format!("    {} {hint}", paint(screen.color_stderr, crate::output::CYAN, "help:")));
     }
 }
 

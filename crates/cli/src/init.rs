@@ -9,14 +9,8 @@ use crate::{
 
 const FILES: [(&str, &str); 3] = [
     ("score.yaml", include_str!("../../../examples/hello/score.yaml")),
-    (
-        "catalog/postgres.yaml",
-        include_str!("../../../examples/hello/catalog/postgres.yaml"),
-    ),
-    (
-        "catalog/environments.yaml",
-        include_str!("../../../examples/hello/catalog/environments.yaml"),
-    ),
+    ("catalog/postgres.yaml", include_str!("../../../examples/hello/catalog/postgres.yaml")),
+    ("catalog/environments.yaml", include_str!("../../../examples/hello/catalog/environments.yaml")),
 ];
 
 pub fn init(screen: &Screen, folder: &Path) -> Outcome {
@@ -96,9 +90,6 @@ mod tests {
         std::fs::write(target.join("score.yaml"), "mine").unwrap();
         let failure = init(&screen(), &target).unwrap_err();
         assert!(failure.message.contains("score.yaml"), "{failure}");
-        assert_eq!(
-            std::fs::read_to_string(target.join("score.yaml")).unwrap(),
-            "mine"
-        );
+        assert_eq!(std::fs::read_to_string(target.join("score.yaml")).unwrap(), "mine");
     }
 }

@@ -42,9 +42,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli, screen: &Screen) -> Outcome {
-    let threads = std::thread::available_parallelism()
-        .map_or(1, usize::from)
-        .clamp(1, THREADS);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, THREADS);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
         .enable_all()

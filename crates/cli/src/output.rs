@@ -54,9 +54,7 @@ impl Screen {
             Format::Table => self.print(&text()),
             Format::Json => self.print(&serde_json::to_string_pretty(value).unwrap_or_default()),
             Format::Yaml => {
-                self.print(&yaml::render(
-                    &serde_json::to_value(value).unwrap_or(serde_json::Value::Null),
-                ));
+                self.print(&yaml::render(&serde_json::to_value(value).unwrap_or(serde_json::Value::Null)));
             }
         }
     }
@@ -89,10 +87,7 @@ impl Screen {
     }
 
     pub fn warn(&self, text: &str) {
-        complain(&format!(
-            "{} {text}",
-            paint(self.color_stderr, YELLOW, "warning:")
-        ));
+        complain(&format!("{} {text}", paint(self.color_stderr, YELLOW, "warning:")));
     }
 
     /// Why the command ends badly.
@@ -110,15 +105,9 @@ impl Screen {
                 (false, "") => text.push_str(&format!("\n  {}", item.message)),
                 (false, path) => text.push_str(&format!("\n  {path}: {}", item.message)),
             }
-            if let Some(suggestion) = item
-                .suggestion
-                .as_ref()
-                .filter(|text| !failure.message.contains(*text))
+            if let Some(suggestion) = item.suggestion.as_ref().filter(|text| !failure.message.contains(*text))
             {
-                text.push_str(&format!(
-                    "\n  {} {suggestion}",
-                    paint(self.color_stderr, CYAN, "help:")
-                ));
+                text.push_str(&format!("\n  {} {suggestion}", paint(self.color_stderr, CYAN, "help:")));
             }
         }
         if let Some(hint) = &failure.hint {
@@ -130,9 +119,7 @@ impl Screen {
 
 /// What a tool or a server said, without what a terminal would act on.
 fn harmless(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() && c != '\n' { ' ' } else { c })
-        .collect()
+    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }
 
 /// Text on stderr, which may be closed.
@@ -148,11 +135,7 @@ pub const DIM: &str = "2";
 pub const BOLD: &str = "1";
 
 pub fn paint(color: bool, code: &str, text: &str) -> String {
-    if color {
-        format!("\x1b[{code}m{text}\x1b[0m")
-    } else {
-        text.to_owned()
-    }
+    if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// How long something took or is ago, in at most two units.
@@ -170,11 +153,7 @@ pub fn span(micros: i64) -> String {
 
 /// `1 deployment`, `2 deployments`.
 pub fn count(number: usize, what: &str) -> String {
-    if number == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{number} {what}s")
-    }
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 #[cfg(test)]

@@ -114,14 +114,10 @@ impl Settings {
         let mut find = |name: &'static str| {
             let given = |value: Option<String>| value.filter(|value| !value.trim().is_empty());
             let variable = environment(&format!("CONDUCTOR_{}", name.to_uppercase()));
-            let candidates = [
-                ("flag", flags.get(name)),
-                ("environment", variable),
-                (FILE, file.get(name).cloned()),
-            ];
-            let (source, value) = candidates
-                .into_iter()
-                .find_map(|(source, value)| Some((source, given(value)?)))?;
+            let candidates =
+                [("flag", flags.get(name)), ("environment", variable), (FILE, file.get(name).cloned())];
+            let (source, value) =
+                candidates.into_iter().find_map(|(source, value)| Some((source, given(value)?)))?;
             sources.insert(name, source);
             Some(value)
         };
@@ -129,26 +125,17 @@ impl Settings {
         let database_url = find("database_url")
             .map(|url| absolute_database(&url, folder))
             .unwrap_or_else(|| format!("sqlite:{}", data.join("conductor.db").display()));
-        let lease = find("lease")
-            .map(|text| duration("lease", &text))
-            .transpose()?
-            .unwrap_or(DEFAULT_LEASE);
+        let lease = find("lease").map(|text| duration("lease", &text)).transpose()?.unwrap_or(DEFAULT_LEASE);
         let slots = match find("workers") {
             None => DEFAULT_SLOTS,
-            Some(text) => text
-                .parse()
-                .ok()
-                .filter(|slots| (1..=1024).contains(slots))
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "CONDUCTOR_WORKERS is `{text}`: it must be a whole number from 1 to 1024"
-                    ))
-                })?,
+            Some(text) => text.parse().ok().filter(|slots| (1..=1024).contains(slots)).ok_or_else(|| {
+                Failure::usage(format!(
+                    "CONDUCTOR_WORKERS is `{text}`: it must be a whole number from 1 to 1024"
+                ))
+            })?,
         };
-        let mut for_managers: BTreeMap<String, String> = environment("PATH")
-            .map(|path| ("path".to_owned(), path))
-            .into_iter()
-            .collect();
+        let mut for_managers: BTreeMap<String, String> =
+            environment("PATH").map(|path| ("path".to_owned(), path)).into_iter().collect();
         for name in ["terraform_tool", "terraform_providers"] {
             for_managers.extend(find(name).map(|value| (name.to_owned(), value)));
         }
@@ -205,9 +192,7 @@ fn read_file(text: &str) -> Outcome<BTreeMap<String, String>> {
             toml::Value::String(text) => text,
             toml::Value::Integer(number) => number.to_string(),
             _ => {
-                return Err(Failure::usage(format!(
-                    "{FILE}: `{name}` must be a text or a number"
-                )));
+                return Err(Failure::usage(format!("{FILE}: `{name}` must be a text or a number")));
             }
         };
         values.insert(name, value);
@@ -218,30 +203,25 @@ fn read_file(text: &str) -> Outcome<BTreeMap<String, String>> {
 /// A relative SQLite path is meant from the current folder.
 fn absolute_database(url: &str, folder: &Path) -> String {
     match url.strip_prefix("sqlite:") {
-        Some(path) => format!(
-            "sqlite:{}",
-            folder.join(path.strip_prefix("//").unwrap_or(path)).display()
-        ),
+        Some(path) => format!("sqlite:{}", folder.join(path.strip_prefix("//").unwrap_or(path)).display()),
         None => url.to_owned(),
     }
 }
 
 pub fn duration(name: &str, text: &str) -> Outcome<Duration> {
-    conductor_managers::duration(text)
-        .filter(|given| !given.is_zero())
-        .ok_or_else(|| {
-            Failure::usage(format!("`{text}` is not a duration for {name}"))
-                .hint("write for example 30s, 10m or 1h30m")
-        })
+    conductor_managers::duration(text).filter(|given| !given.is_zero()).ok_or_else(|| {
+        Failure::usage(format!("`{text}` is not a duration for {name}"))
+            .hint("write for example 30s, 10m or 1h30m")
+    })
 }
 
 fn log_format(format: Option<&str>) -> Outcome<bool> {
     match format {
         None | Some("text") => Ok(false),
         Some("json") => Ok(true),
-        Some(other) => Err(Failure::usage(format!(
-            "CONDUCTOR_LOG_FORMAT is `{other}`: it must be text or json"
-        ))),
+        Some(other) => {
+            Err(Failure::usage(format!("CONDUCTOR_LOG_FORMAT is `{other}`: it must be text or json")))
+        }
     }
 }
 
@@ -250,26 +230,15 @@ mod tests {
     use super::*;
 
     fn resolve(flags: &SettingFlags, environment: &[(&str, &str)], file: &str) -> Outcome<Settings> {
-        let find = |name: &str| {
-            environment
-                .iter()
-                .find(|(n, _)| *n == name)
-                .map(|(_, v)| (*v).to_owned())
-        };
+        let find = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         Settings::resolve(flags, &find, Some(file), Path::new("/here"))
     }
 
     #[test]
     fn a_flag_beats_the_environment_which_beats_the_file() {
         let file = "url = 'http://file'\ntoken = 'file'\nlisten = 'file:1'\nworkers = 9\n";
-        let environment = [
-            ("CONDUCTOR_URL", "http://environment"),
-            ("CONDUCTOR_TOKEN", "environment"),
-        ];
-        let flags = SettingFlags {
-            url: Some("http://flag".into()),
-            ..SettingFlags::default()
-        };
+        let environment = [("CONDUCTOR_URL", "http://environment"), ("CONDUCTOR_TOKEN", "environment")];
+        let flags = SettingFlags { url: Some("http://flag".into()), ..SettingFlags::default() };
         let settings = resolve(&flags, &environment, file).unwrap();
         assert_eq!(settings.url.as_deref(), Some("http://flag"));
         assert_eq!(settings.token.as_deref(), Some("environment"));
@@ -305,11 +274,9 @@ mod tests {
         let failure = resolve(&SettingFlags::default(), &[], "lisen = 'x'\n").unwrap_err();
         assert_eq!(failure.exit, crate::failure::Exit::Usage);
         assert_eq!(failure.hint.as_deref(), Some("did you mean `listen`?"));
-        for (name, value) in [
-            ("CONDUCTOR_LEASE", "soon"),
-            ("CONDUCTOR_WORKERS", "0"),
-            ("CONDUCTOR_LOG_FORMAT", "xml"),
-        ] {
+        for (name, value) in
+            [("CONDUCTOR_LEASE", "soon"), ("CONDUCTOR_WORKERS", "0"), ("CONDUCTOR_LOG_FORMAT", "xml")]
+        {
             let failure = resolve(&SettingFlags::default(), &[(name, value)], "").unwrap_err();
             assert!(failure.message.contains(value), "{failure}");
         }

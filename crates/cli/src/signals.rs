@@ -13,10 +13,7 @@ impl Signals {
     pub fn listen() -> Outcome<Self> {
         let on =
             |kind| signal(kind).map_err(|error| Failure::failed(format!("signals cannot be heard: {error}")));
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            terminate: on(SignalKind::terminate())?,
-        })
+        Ok(Self { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
     }
 
     /// The next SIGINT or SIGTERM.

@@ -10,11 +10,7 @@ const SCORE: &str =
 
 fn conductor(folder: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_conductor"));
-    command
-        .args(args)
-        .current_dir(folder)
-        .env_clear()
-        .stdin(Stdio::null());
+    command.args(args).current_dir(folder).env_clear().stdin(Stdio::null());
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }
@@ -60,18 +56,12 @@ fn validate_judges_each_file() {
         run(folder.path(), &["validate", "good.yaml"]),
         (0, "good.yaml: valid\n".into(), String::new())
     );
-    let (code, stdout, _) = run(
-        folder.path(),
-        &["validate", "good.yaml", "bad.yaml", "nowhere.yaml", "-o", "json"],
-    );
+    let (code, stdout, _) =
+        run(folder.path(), &["validate", "good.yaml", "bad.yaml", "nowhere.yaml", "-o", "json"]);
     assert_eq!(code, 1);
     let verdicts: serde_json::Value = serde_json::from_str(&stdout).unwrap();
-    let valid: Vec<bool> = verdicts
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|verdict| verdict["valid"].as_bool().unwrap())
-        .collect();
+    let valid: Vec<bool> =
+        verdicts.as_array().unwrap().iter().map(|verdict| verdict["valid"].as_bool().unwrap()).collect();
     assert_eq!(valid, [true, false, false]);
     assert_eq!(verdicts[1]["findings"][0]["line"], 7);
     let (_, stdout, _) = run(folder.path(), &["validate", "bad.yaml"]);
@@ -81,27 +71,17 @@ fn validate_judges_each_file() {
 #[test]
 fn mistakes_are_found_before_anything_is_sent() {
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(
-        folder.path().join("score.yaml"),
-        format!("{SCORE}    env: {{}}\n"),
-    )
-    .unwrap();
+    std::fs::write(folder.path().join("score.yaml"), format!("{SCORE}    env: {{}}\n")).unwrap();
     let (code, stdout, stderr) = run(folder.path(), &["deploy", "--env", "dev"]);
     assert_eq!((code, stdout.as_str()), (1, ""));
-    assert!(
-        stderr.contains("score.yaml:7:5") && stderr.contains("nothing was sent"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("score.yaml:7:5") && stderr.contains("nothing was sent"), "{stderr}");
     let (code, _, stderr) = run(folder.path(), &["deploy", "-f", "nowhere.yaml", "--env", "dev"]);
     assert_eq!(code, 1);
     assert!(stderr.contains("nowhere.yaml"), "{stderr}");
     std::fs::write(folder.path().join("t.yaml"), "kind: Templat\nname: x\n").unwrap();
     let (code, _, stderr) = run(folder.path(), &["apply", "-f", "t.yaml"]);
     assert_eq!(code, 1);
-    assert!(
-        stderr.contains("t.yaml:1:7") && stderr.contains("did you mean `Template`?"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("t.yaml:1:7") && stderr.contains("did you mean `Template`?"), "{stderr}");
     assert!(!folder.path().join(".conductor").exists());
 }
 
@@ -109,10 +89,7 @@ fn mistakes_are_found_before_anything_is_sent() {
 fn a_server_that_does_not_answer_is_exit_three() {
     let folder = tempfile::tempdir().unwrap();
     let (code, _, stderr) = told(
-        conductor(folder.path(), &["status"])
-            .env("CONDUCTOR_URL", "http://127.0.0.1:9")
-            .output()
-            .unwrap(),
+        conductor(folder.path(), &["status"]).env("CONDUCTOR_URL", "http://127.0.0.1:9").output().unwrap(),
     );
     assert_eq!(code, 3, "{stderr}");
     let (code, _, stderr) = told(
@@ -150,30 +127,15 @@ fn the_example_deploys_as_it_is_and_goes_away_again() {
     let applied = json(&["apply", "-f", "catalog"]);
     assert_eq!(applied[1]["action"], "created");
     assert_eq!(json(&["apply", "-f", "catalog"])[1]["action"], "unchanged");
-    assert_eq!(
-        json(&["plan", "--env", "dev"])["resources"][0]["action"],
-        "create"
-    );
+    assert_eq!(json(&["plan", "--env", "dev"])["resources"][0]["action"], "create");
     let done = json(&["deploy", "--env", "dev"]);
     assert_eq!(done["status"], "succeeded");
     assert_eq!(done["resources"][0]["phase"], "Active");
     let url = json(&["outputs", "hello", "--env", "dev", "--reveal"]);
-    assert!(
-        url["db"]["url"].as_str().unwrap().starts_with("sqlite:///"),
-        "{url}"
-    );
-    let name = json(&["resources", "list", "--env", "dev"])[0]["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    assert_eq!(
-        json(&["resources", "why", &name])["consumers"][0]["application"],
-        "hello"
-    );
-    assert_eq!(
-        json(&["destroy", "--env", "dev", "--app", "hello", "--yes"])["status"],
-        "succeeded"
-    );
+    assert!(url["db"]["url"].as_str().unwrap().starts_with("sqlite:///"), "{url}");
+    let name = json(&["resources", "list", "--env", "dev"])[0]["name"].as_str().unwrap().to_owned();
+    assert_eq!(json(&["resources", "why", &name])["consumers"][0]["application"], "hello");
+    assert_eq!(json(&["destroy", "--env", "dev", "--app", "hello", "--yes"])["status"], "succeeded");
 }
 
 #[test]
@@ -185,10 +147,7 @@ fn what_is_not_there_is_exit_six_and_names_what_is() {
         (&["envs", "get", "devv"], "did you mean `dev`?"),
         (&["resources", "get", "nothing"], "nothing"),
         (&["status", "dep_nothing"], "dep_nothing"),
-        (
-            &["logs", "dep_00000000000000000000000000"],
-            "dep_00000000000000000000000000",
-        ),
+        (&["logs", "dep_00000000000000000000000000"], "dep_00000000000000000000000000"),
     ] {
         let (code, _, stderr) = run(folder.path(), args);
         assert_eq!(code, 6, "{args:?}: {stderr}");
@@ -204,10 +163,7 @@ fn work_left_behind_is_told_and_picked_up_by_the_next_command() {
     let (code, _, stderr) = run(folder.path(), &["deploy", "--env", "dev", "--no-wait"]);
     assert_eq!(code, 0, "{stderr}");
     let (_, stdout, stderr) = run(folder.path(), &["resources", "list"]);
-    assert!(
-        stderr.contains("the next deploy, retry or destroy picks it up"),
-        "{stderr}"
-    );
+    assert!(stderr.contains("the next deploy, retry or destroy picks it up"), "{stderr}");
     assert!(stdout.contains("Pending"), "{stdout}");
     let (code, _, stderr) = run(folder.path(), &["deploy", "--env", "dev", "--app", "other"]);
     assert_eq!(code, 0, "{stderr}");

@@ -66,23 +66,21 @@ fn make_workload_template(
 ) -> Result<TemplateVersionId> {
     let (template, id) = (TemplateId(ids.next()), TemplateVersionId(ids.next()));
     tx.insert_template(organisation, template, WORKLOAD_TEMPLATE, workload::TYPE, "default", now)?;
-    tx.insert_version(
+    tx.insert_version(&VersionRow {
+        id,
         organisation,
-        &VersionRow {
-            id,
-            template,
-            name: WORKLOAD_TEMPLATE.into(),
-            kind: workload::TYPE.into(),
-            class: "default".into(),
-            version: "1.0.0".into(),
-            state: "active".into(),
-            manager: "compose".into(),
-            document: json!({ "config": {}, "outputs": { "path": false, "compose": false } }),
-            content: None,
-            digest: "built-in".into(),
-            built_in: true,
-            created_at: now,
-        },
-    )?;
+        template,
+        name: WORKLOAD_TEMPLATE.into(),
+        kind: workload::TYPE.into(),
+        class: "default".into(),
+        version: "1.0.0".into(),
+        state: "active".into(),
+        manager: "compose".into(),
+        document: json!({ "config": {}, "outputs": { "path": false, "compose": false } }),
+        content: None,
+        digest: "built-in".into(),
+        built_in: true,
+        created_at: now,
+    })?;
     Ok(id)
 }

@@ -1,12 +1,13 @@
 //! The catalogue: environments, applications, templates, rules. Applying the same document twice changes nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::types::{Applied, ApplyRequest, ProblemItem};
 use conductor_domain::{
     catalogue::Criteria,
     ids::{
-        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, RuleId, TemplateId, TemplateVersionId,
+        ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, RuleId, TemplateId,
+        TemplateVersionId,
     },
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
     nearest,
@@ -14,14 +15,13 @@ use conductor_domain::{
     work::Description,
 };
 use conductor_store::{
-    Error, Result, Tx,
+    Error, Owner, Result, Tx,
     catalogue::VersionRow,
     changes::NewChange,
     operations::{NewOperation, OperationRow},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::{
     Context, Engine,
@@ -324,18 +324,15 @@ fn apply_rule(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) ->
 }
 
 /// What a version is: its document without name, version and state, and its files.
-fn content_digest(document: &Value, content: Option<&str>) -> String {
+fn content_digest(tx: &Tx<'_>, document: &Value, content: Option<&str>) -> Result<String> {
     let mut essence = document.clone();
     if let Some(entries) = essence.as_object_mut() {
         for word in ["version", "state", "description", "kind"] {
             entries.remove(word);
         }
     }
-    let mut hash = Sha256::new();
-    hash.update(essence.to_string());
-    hash.update([0]);
-    hash.update(content.unwrap_or_default());
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    let body = format!("{essence}\0{}", content.unwrap_or_default());
+    Ok(tx.sealer().digest(body.as_bytes())?.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn fetched_by_worker(template: &TemplateDocument) -> bool {
@@ -363,6 +360,16 @@ fn apply_template(
             suggestion,
         ));
     }
+    let known = known_managers(tx, context)?;
+    if !known.is_empty() && !known.contains(&template.manager) {
+        let close = nearest(&template.manager, known.iter().map(String::as_str));
+        let suggestion = match close {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => format!("the workers have {}", known.iter().cloned().collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("no worker has a manager `{}`", template.manager);
+        return Err(invalid(&format!("{at}.manager"), message, Some(suggestion)));
+    }
     if let Some(parameters) = &template.parameters {
         Schema::compile(parameters.clone()).map_err(|error| {
             invalid(&format!("{at}.parameters"), format!("this is no JSON Schema: {error}"), None)
@@ -384,7 +391,7 @@ fn apply_template(
             Some(format!("PUT /api/v1/blobs/{content} first")),
         ));
     }
-    let digest = content_digest(document, content);
+    let digest = content_digest(tx, document, content)?;
     let versions = tx.versions_by_name(context.organisation, name)?;
     let version = match &template.version {
         Some(version) => version.parse::<semver::Version>().map_err(|error| {
@@ -431,6 +438,15 @@ fn apply_template(
     Ok(Applied { change: Some(change), ..told })
 }
 
+/// The managers of every worker that was ever seen.
+fn known_managers(tx: &mut Tx<'_>, context: &Context) -> Result<BTreeSet<String>> {
+    let workers = tx.workers(context.organisation)?;
+    let names = |document: &Value| {
+        serde_json::from_value::<Vec<String>>(document["managers"].clone()).unwrap_or_default()
+    };
+    Ok(workers.iter().flat_map(|(_, _, document, _)| names(document)).collect())
+}
+
 fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {
     versions.iter().max_by_key(|row| row.version.parse::<semver::Version>().ok())
 }
@@ -464,8 +480,10 @@ fn start_describe(
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
     let queue = context.templates.queue(tx, manager)?;
-    tx.insert_operation(&NewOperation {
-        id: OperationId(context.ids.next()),
+    let operation = OperationId(context.ids.next());
+    let payload = tx.sealer().seal_leaf(payload_owner(context.organisation, &operation), &payload)?;
+    tx.insert_operations(&[NewOperation {
+        id: operation,
         organisation: context.organisation,
         change: id,
         plan_number: 1,
@@ -473,13 +491,30 @@ fn start_describe(
         kind: OperationKind::Describe,
         generation: 0,
         conditional: false,
+        releasing: false,
         queue: Some(queue),
         open_predecessors: 0,
         retries: 2,
         payload: Some(payload),
         now,
-    })?;
+    }])?;
     Ok(id)
+}
+
+/// A template's config may name a server with its password, so it is sealed whole.
+pub(crate) fn config_owner(organisation: OrganisationId, id: &TemplateVersionId) -> Owner<'_> {
+    Owner { organisation, kind: "config", id: id.0.as_bytes() }
+}
+
+/// What a describe works on, opened.
+pub(crate) fn open_payload(tx: &Tx<'_>, row: &OperationRow) -> Result<Value> {
+    let payload =
+        row.payload.as_ref().ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
+    tx.sealer().open_leaf(payload_owner(row.organisation, &row.id), payload)
+}
+
+fn payload_owner(organisation: OrganisationId, id: &OperationId) -> Owner<'_> {
+    Owner { organisation, kind: "payload", id: id.0.as_bytes() }
 }
 
 /// The template has been read: the version is there.
@@ -491,14 +526,13 @@ pub(crate) fn finish_describe(
     fetched: Option<&str>,
     now: i64,
 ) -> Result<()> {
-    let payload =
-        row.payload.as_ref().ok_or_else(|| refuse(ErrorCode::Failed, "a template without its document"))?;
+    let payload = open_payload(tx, row)?;
     let document = &payload["document"];
     let name = document["name"].as_str().unwrap_or_default();
     let template: TemplateDocument = read("Template", name, document)?;
     let content = fetched.map(str::to_owned).or_else(|| payload["content"].as_str().map(str::to_owned));
     let digest = match fetched {
-        Some(fetched) => content_digest(document, Some(fetched)),
+        Some(fetched) => content_digest(tx, document, Some(fetched))?,
         None => payload["digest"].as_str().unwrap_or_default().to_owned(),
     };
     let version = payload["version"].as_str().unwrap_or_default().to_owned();
@@ -533,8 +567,9 @@ pub(crate) fn finish_describe(
             invalid(&format!("Template {name}.parameters"), format!("this is no JSON Schema: {error}"), None)
         })?;
     }
+    let id = TemplateVersionId(context.ids.next());
     let stored = json!({
-        "config": template.config,
+        "config": tx.sealer().seal_leaf(config_owner(context.organisation, &id), &Value::Object(template.config))?,
         "parameters": description.parameters.clone().or(template.parameters),
         "outputs": template.outputs.or_else(|| description.outputs.clone()),
         "canObserve": description.can_observe,
@@ -542,22 +577,20 @@ pub(crate) fn finish_describe(
         "replace": template.replace,
         "description": template.description,
     });
-    tx.insert_version(
-        context.organisation,
-        &VersionRow {
-            id: TemplateVersionId(context.ids.next()),
-            template: template_id,
-            name: name.to_owned(),
-            kind: template.template_type,
-            class: template.class,
-            version,
-            state: template.state,
-            manager: template.manager,
-            document: stored,
-            content,
-            digest,
-            built_in: false,
-            created_at: now,
-        },
-    )
+    tx.insert_version(&VersionRow {
+        id,
+        organisation: context.organisation,
+        template: template_id,
+        name: name.to_owned(),
+        kind: template.template_type,
+        class: template.class,
+        version,
+        state: template.state,
+        manager: template.manager,
+        document: stored,
+        content,
+        digest,
+        built_in: false,
+        created_at: now,
+    })
 }

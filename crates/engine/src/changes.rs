@@ -428,8 +428,11 @@ fn accept(
     let id = ChangeId(context.ids.next());
     let (application, environment) = (place.application.id, place.environment.id);
     let running = tx.change_in_slot(application, environment, Slot::Running)?;
-    // Bad input is refused now, also when its turn comes later.
-    let (plan, snapshot) = plan_now(tx, context, place, intent)?;
+    // Bad input is refused now, also when its turn comes later; what only stands in the way now may be gone by then.
+    let planned_now = match plan_now(tx, context, place, intent) {
+        Err(conductor_store::Error::Refused { code: ErrorCode::Conflict, .. }) if running.is_some() => None,
+        other => Some(other?),
+    };
     if running.is_some()
         && let Some(waiting) = tx.change_in_slot(application, environment, Slot::Waiting)?
     {
@@ -457,10 +460,10 @@ fn accept(
     let told =
         json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });
     Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;
-    if running.is_some() {
+    let Some((plan, snapshot)) = planned_now.filter(|_| running.is_none()) else {
         tx.wake();
         return Ok((id, None));
-    }
+    };
     store(tx, context, id, &plan, &snapshot, 1, actor, now)?;
     let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
     let view = goes_on.then(|| {

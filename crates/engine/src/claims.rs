@@ -4,14 +4,14 @@ use conductor_api::worker::{Acquire, Claim, JobOrder, Task};
 use conductor_domain::lifecycle::{ErrorCode, Fault, OperationStatus, Status};
 use conductor_store::{Error, Result, Tx, operations::OperationRow, resources::ResourceRow};
 
-use crate::{Context, progress::Progress, steps::prepare};
+use crate::{Context, catalogue::open_payload, progress::Progress, steps::prepare};
 
 /// The answer to an earlier request of the same id was lost: the same jobs again.
 pub(crate) fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) -> Result<Vec<JobOrder>> {
     let mut jobs = Vec::new();
     for row in tx.claimed_by_request(ask.worker, ask.request)? {
         match row.resource {
-            None => jobs.extend(describe_order(context, &row, row.fence)),
+            None => jobs.extend(describe_order(tx, context, &row, row.fence)?),
             Some(id) => {
                 let resource =
                     tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
@@ -36,7 +36,7 @@ pub(crate) fn claim(
     let Some(id) = row.resource else {
         let fence = row.fence + 1;
         tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, None, None, now)?;
-        return Ok(describe_order(context, &row, fence));
+        return describe_order(tx, context, &row, fence);
     };
     let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
     let prepared = prepare(tx, context, &row, &resource, resource.fence + 1)?;
@@ -49,7 +49,6 @@ pub(crate) fn claim(
     };
     if row.conditional && resource.inputs_digest.as_ref() == Some(&prepared.digest) {
         tx.confirm_resource(id, row.generation, now)?;
-        tx.settle_revision(id, row.generation, "applied")?;
         let mut progress = Progress::new(tx, context, now);
         progress.ready(id, row.generation)?;
         progress.succeeded(&row, None)?;
@@ -74,20 +73,26 @@ pub(crate) fn claim(
     Ok(Some(order))
 }
 
-fn describe_order(context: &Context, row: &OperationRow, fence: i64) -> Option<JobOrder> {
-    let payload = row.payload.as_ref()?;
-    Some(JobOrder {
+fn describe_order(
+    tx: &Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    fence: i64,
+) -> Result<Option<JobOrder>> {
+    let payload = open_payload(tx, row)?;
+    let document = &payload["document"];
+    Ok(document["manager"].as_str().map(|manager| JobOrder {
         claim: Claim { operation: row.id, fence },
         change: row.change,
-        manager: payload["document"]["manager"].as_str()?.to_owned(),
+        manager: manager.to_owned(),
         content: payload["content"].as_str().map(str::to_owned),
         task: Task::Describe {
-            config: payload["document"]["config"].as_object().cloned().unwrap_or_default(),
-            parameters: payload["document"].get("parameters").filter(|p| p.is_object()).cloned(),
+            config: document["config"].as_object().cloned().unwrap_or_default(),
+            parameters: document.get("parameters").filter(|p| p.is_object()).cloned(),
         },
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: 600_000,
-    })
+    }))
 }
 
 fn fail_before_start(

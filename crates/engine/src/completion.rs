@@ -19,6 +19,8 @@ use crate::{
 };
 
 const MASK: &str = "(secret)";
+/// Ending this change gives up uses, so its planning domains are to be locked before anything else.
+pub(crate) const DOMAINS_FIRST: &str = "planning domains come first";
 
 /// Lines of an update that were not stored by an earlier one whose answer was lost.
 pub(crate) fn fresh_lines<'u>(row: &OperationRow, update: &'u Update) -> &'u [LogLine] {
@@ -44,10 +46,11 @@ pub(crate) fn complete(
     claim: Claim,
     completion: &Completion,
     digest: &[u8],
+    domains_first: bool,
 ) -> Result<Option<Ended>> {
     let now = context.now();
-    // Dropping a use takes its planning domain, and domains come before everything else.
-    if let Some(change) = tx.releasing_change_of(claim.operation)? {
+    if domains_first {
+        let change = tx.operation(claim.operation)?.ok_or_else(lost)?.change;
         let domains = tx.domains_of_leaving(change)?;
         tx.lock_domains(&domains)?;
     }
@@ -58,22 +61,25 @@ pub(crate) fn complete(
     if row.fence != claim.fence || row.status != OperationStatus::InProgress {
         return Err(lost());
     }
-    let resource = match row.resource {
-        Some(id) => tx.resource(id)?,
-        None => None,
+    if row.releasing && !domains_first && tx.is_postgres() {
+        return Err(Error::Busy(DOMAINS_FIRST.into()));
+    }
+    // A step that made or changed something needs nothing of its resource but the name, which its write returns.
+    let resource = match (row.resource, &completion.result) {
+        (Some(_), JobResult::Done(_)) if row.kind != OperationKind::Destroy => None,
+        (Some(id), _) => tx.resource(id)?,
+        (None, _) => None,
     };
+    let fresh = fresh_lines(&row, &completion.rest);
+    let mut masked = None;
     let (status, change_over) = match (&completion.result, &resource) {
-        (JobResult::Done(done), Some(resource)) => {
-            succeed(tx, context, &row, given.as_deref(), resource, done, completion, digest, now)?
+        (JobResult::Done(done), Some(resource)) => destroyed(tx, context, &row, resource, done, digest, now)?,
+        (JobResult::Done(done), None) if row.resource.is_some() => {
+            let (settled, lines) = applied(tx, context, &row, given.as_deref(), done, fresh, digest, now)?;
+            masked = lines;
+            settled
         }
         (JobResult::Described { description, content }, None) => {
-            tx.append_log(
-                context.organisation,
-                row.change,
-                row.id,
-                fresh_lines(&row, &completion.rest),
-                now,
-            )?;
             match crate::catalogue::finish_describe(tx, context, &row, description, content.as_deref(), now) {
                 Ok(()) => {
                     let mut progress = Progress::new(tx, context, now);
@@ -89,111 +95,94 @@ pub(crate) fn complete(
             }
         }
         (JobResult::Failed(failure), resource) => {
-            tx.append_log(
-                context.organisation,
-                row.change,
-                row.id,
-                fresh_lines(&row, &completion.rest),
-                now,
-            )?;
             fail(tx, context, &row, resource.as_ref(), failure, digest, now)?
         }
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
+    // Last: every completion of a change meets at its log.
+    tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;
     let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
     Ok(Some(Ended { kind: row.kind, status, seconds, change_over }))
 }
 
+fn destroyed(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    resource: &ResourceRow,
+    done: &Done,
+    digest: &[u8],
+    now: i64,
+) -> Result<Settled> {
+    if done.exists == Some(true) {
+        let failure = Failure::failed("it was destroyed, and is still there");
+        return fail(tx, context, row, Some(resource), &failure, digest, now);
+    }
+    tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
+    let mut progress = Progress::new(tx, context, now);
+    let receipt = json!({ "name": resource.name, "verified": done.exists == Some(false) });
+    let (change, operation) = (Some(row.change), Some(row.id));
+    progress.event("resource.destroyed", "conductor", change, Some(resource.id), operation, receipt)?;
+    progress.gone(resource.id)?;
+    progress.succeeded(row, Some(digest.to_vec()))?;
+    progress.settle()?;
+    Ok((OperationStatus::Succeeded, !progress.ended.is_empty()))
+}
+
+/// Made or changed. Where secrets came out of it, the lines to keep are masked ones.
 #[allow(clippy::too_many_arguments, reason = "the parts of one completion")]
-fn succeed(
+fn applied(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &OperationRow,
     given: Option<&[u8]>,
-    resource: &ResourceRow,
     done: &Done,
-    completion: &Completion,
+    fresh: &[LogLine],
     digest: &[u8],
     now: i64,
-) -> Result<Settled> {
-    let fresh = fresh_lines(row, &completion.rest);
-    if row.kind == OperationKind::Destroy {
-        tx.append_log(context.organisation, row.change, row.id, fresh, now)?;
-        if done.exists == Some(true) {
-            let failure = Failure::failed("it was destroyed, and is still there");
-            return fail(tx, context, row, Some(resource), &failure, digest, now);
-        }
-        tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
-        let mut progress = Progress::new(tx, context, now);
-        let receipt = json!({ "name": resource.name, "verified": done.exists == Some(false) });
-        progress.event(
-            "resource.destroyed",
-            "conductor",
-            Some(row.change),
-            Some(resource.id),
-            Some(row.id),
-            receipt,
-        )?;
-        progress.gone(resource.id)?;
-        progress.succeeded(row, Some(digest.to_vec()))?;
-        progress.settle()?;
-        return Ok((OperationStatus::Succeeded, !progress.ended.is_empty()));
-    }
+) -> Result<(Settled, Option<Vec<LogLine>>)> {
+    let id = row.resource.ok_or_else(lost)?;
     let secrets = match given {
-        Some(sealed) => open_inputs(tx, context, resource.id, sealed)?.secrets,
+        Some(sealed) => open_inputs(tx, context, id, sealed)?.secrets,
         None => BTreeSet::new(),
     };
-    let (outputs, minted) = seal_outputs(tx, context, resource.id, done, &secrets)?;
-    if minted.is_empty() {
-        tx.append_log(context.organisation, row.change, row.id, fresh, now)?;
-    } else {
-        // What the operation minted is known only now: nothing of it stays readable in its log.
-        let mask = |text: &str| mask_text(text, &minted);
-        let masked: Vec<LogLine> = fresh
-            .iter()
-            .map(|line| LogLine {
-                text: mask(&line.text).unwrap_or_else(|| line.text.clone()),
-                ..line.clone()
-            })
-            .collect();
-        tx.append_log(context.organisation, row.change, row.id, &masked, now)?;
-        if row.lines > 0 {
-            tx.rewrite_log(context.organisation, row.change, row.id, &mask)?;
-        }
+    let (outputs, minted) = seal_outputs(tx, context, id, done, &secrets)?;
+    // What the operation minted is known only now: nothing of it stays readable in its log.
+    let mask = |text: &str| mask_text(text, &minted);
+    let masked = (!minted.is_empty()).then(|| {
+        let line = |line: &LogLine| LogLine {
+            text: mask(&line.text).unwrap_or_else(|| line.text.clone()),
+            ..line.clone()
+        };
+        fresh.iter().map(line).collect::<Vec<_>>()
+    });
+    if masked.is_some() && row.lines > 0 {
+        tx.rewrite_log(context.organisation, row.change, row.id, &mask)?;
     }
     let state = match &done.state {
         Some(state) => {
-            let owner = Owner {
-                organisation: context.organisation,
-                kind: "manager_state",
-                id: resource.id.0.as_bytes(),
-            };
+            let owner =
+                Owner { organisation: context.organisation, kind: "manager_state", id: id.0.as_bytes() };
             Some(tx.sealer().seal(owner, state.to_string().as_bytes())?)
         }
         None => None,
     };
+    let (from, kind) = match row.kind {
+        OperationKind::Create => (State::Provision, "resource.created"),
+        _ => (State::Provisioned, "resource.updated"),
+    };
     let external = done.external_id.as_deref();
-    let awaited = tx.apply_resource(
-        resource.id,
-        resource.state,
-        row.generation,
-        row.id,
-        &outputs,
-        state,
-        external,
-        now,
-    )?;
-    tx.settle_revision(resource.id, row.generation, "applied")?;
+    let (name, awaited) =
+        tx.apply_resource(id, from, row.generation, row.id, &outputs, state, external, now)?;
     let mut progress = Progress::new(tx, context, now);
-    let kind = if row.kind == OperationKind::Create { "resource.created" } else { "resource.updated" };
-    let told = json!({ "name": resource.name, "generation": row.generation });
-    progress.event(kind, "conductor", Some(row.change), Some(resource.id), Some(row.id), told)?;
+    let told = json!({ "name": name, "generation": row.generation });
+    progress.event(kind, "conductor", Some(row.change), Some(id), Some(row.id), told)?;
     if awaited {
-        progress.ready(resource.id, row.generation)?;
+        progress.ready(id, row.generation)?;
     }
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok((OperationStatus::Succeeded, !progress.ended.is_empty()))
+    Ok(((OperationStatus::Succeeded, !progress.ended.is_empty()), masked))
 }
 
 /// Outputs as stored, sensitive ones sealed, and the secret texts that this step made.
@@ -287,7 +276,6 @@ fn fail(
             &error,
             now,
         )?;
-        tx.settle_revision(resource.id, row.generation, "failed")?;
     }
     let mut progress = Progress::new(tx, context, now);
     let told = json!({ "error": error });

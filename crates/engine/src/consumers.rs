@@ -5,7 +5,7 @@ use conductor_domain::{
     ids::{ApplicationId, ChangeId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, State},
 };
-use conductor_store::{Result, Tx, changes::NewChange, resources::ResourceRow};
+use conductor_store::{Result, Tx, changes::NewChange, consumers::NewConsumer, resources::ResourceRow};
 use serde_json::json;
 
 use crate::{
@@ -74,20 +74,18 @@ impl Engine {
                     }
                 };
                 let change = noted(tx, &context, &row, &actor, now)?;
-                let params = json!({});
-                let (organisation, requirement) = (context.organisation, request.requirement.as_str());
-                tx.join_consumer(
-                    organisation,
-                    id,
+                tx.join_consumers(&[NewConsumer {
+                    organisation: context.organisation,
+                    resource: id,
                     application,
-                    environment.id,
-                    requirement,
-                    &params,
+                    environment: environment.id,
+                    requirement: request.requirement.clone(),
+                    params: json!({}),
                     change,
                     now,
-                )?;
+                }])?;
                 tx.settle_consumers(change, false)?;
-                let told = json!({ "application": request.application, "requirement": requirement });
+                let told = json!({ "application": request.application, "requirement": request.requirement });
                 Progress::new(tx, &context, now).event(
                     "consumer.added",
                     &actor,

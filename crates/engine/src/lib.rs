@@ -20,6 +20,7 @@ mod refusal;
 mod steps;
 mod sweep;
 mod templates;
+mod turns;
 mod views;
 
 use std::{
@@ -84,6 +85,7 @@ pub struct Engine {
     worker: WorkerId,
     pub(crate) reaper: Mutex<sweep::Reaper>,
     pub(crate) counters: Arc<metrics::Counters>,
+    pub(crate) turns: turns::Turns,
     /// When each worker was last noted as alive.
     pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
     pub key_made: bool,
@@ -127,6 +129,7 @@ impl Engine {
             worker: WorkerId(process),
             reaper: Mutex::default(),
             counters: Arc::default(),
+            turns: turns::Turns::default(),
             seen: Mutex::default(),
             key_made: opened.key_made,
             migrated: opened.migrated,

@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     Context, Engine,
     claims::{claim, claimed_before},
-    completion::{complete, fresh_lines},
+    completion::{DOMAINS_FIRST, complete, fresh_lines},
 };
 
 /// A waiting acquire looks again after this long, should a bell have been missed.
@@ -65,6 +65,7 @@ impl WorkerLink for Engine {
             watch.seen();
             let (acquired, next_ready) = self.try_acquire(&ask, first).await.map_err(refused)?;
             first = false;
+            self.turns.note(&acquired.jobs);
             let left = until.saturating_duration_since(Instant::now());
             if !acquired.jobs.is_empty() || !acquired.cancel.is_empty() || left.is_zero() {
                 return Ok(acquired);
@@ -98,11 +99,23 @@ impl WorkerLink for Engine {
         let body = serde_json::to_vec(&completion.result).unwrap_or_default();
         let digest: Vec<u8> = Sha256::digest(&body).to_vec();
         let (context, counters) = (self.context.clone(), self.counters.clone());
+        // Completions of one change meet at its rows: they queue here rather than on connections.
+        let turn = self.turns.of(claim.operation);
+        let _turn = match &turn {
+            Some(turn) => Some(turn.lock().await),
+            None => None,
+        };
+        let mut domains_first = false;
         let ended = self
             .db
-            .write(move |tx| complete(tx, &context, claim, &completion, &digest))
+            .write(move |tx| {
+                let ended = complete(tx, &context, claim, &completion, &digest, domains_first);
+                domains_first |= matches!(&ended, Err(Error::Busy(why)) if why == DOMAINS_FIRST);
+                ended
+            })
             .await
             .map_err(refused)?;
+        self.turns.done(claim.operation);
         let Some(ended) = ended else { return Ok(()) };
         counters.ended(ended.kind, ended.status, ended.seconds);
         if ended.change_over

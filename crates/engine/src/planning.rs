@@ -8,8 +8,8 @@ use std::{
 use conductor_domain::{
     catalogue::{Criteria, Rule, TemplateVersion},
     expr::{Params, params_from_json, params_to_json},
-    ids::{ChangeId, DomainId, OperationId, ResourceId},
-    lifecycle::OperationStatus,
+    ids::{ChangeId, DomainId, OperationId, ResourceId, TemplateVersionId},
+    lifecycle::{OperationStatus, State, Status},
     plan::{
         ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
         ResourceView, Snapshot, Until, Want, plan,
@@ -20,6 +20,7 @@ use conductor_domain::{
 use conductor_store::{
     Error, Owner, Result, Tx,
     catalogue::{ApplicationRow, EnvironmentRow, GLOBAL_DOMAIN},
+    consumers::NewConsumer,
     operations::NewOperation,
     resources::{NewResourceRow, ResourceRow},
 };
@@ -333,87 +334,117 @@ pub(crate) struct Storing<'c> {
 
 impl Storing<'_> {
     pub fn effects(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
-        let (context, now) = (self.context, self.now);
-        let version = |id| -> Result<Arc<TemplateVersion>> {
-            snapshot
-                .versions
-                .get(&id)
-                .cloned()
-                .ok_or_else(|| Error::Corrupt("a plan without its template".into()))
-        };
-        let mut made = BTreeSet::new();
-        let mut called_off = Vec::new();
+        let made = self.create(tx, plan, snapshot)?;
+        let (application, environment) = (snapshot.application.id, snapshot.environment.id);
+        let mut joins = Vec::new();
         for effect in &plan.effects {
             match effect {
-                Effect::Create(new) => {
-                    let spec = seal_spec(tx, context, new.id, version(new.version)?.as_ref(), &new.params)?;
-                    let organisation = context.organisation;
-                    tx.insert_resource(&NewResourceRow {
-                        organisation,
-                        environment: snapshot.environment.id,
-                        new,
-                        spec: spec.clone(),
-                        actor: &self.actor,
-                        now,
-                    })?;
-                    tx.insert_revision(organisation, new.id, 1, new.version, &spec, self.change, now)?;
-                    hold_unique(tx, context, new.id, version(new.version)?.as_ref(), &new.params)?;
-                    made.insert(new.id);
-                }
-                Effect::Specify { resource, from, to, version: by, params, generation } => {
-                    let spec = seal_spec(tx, context, *resource, version(*by)?.as_ref(), params)?;
-                    tx.specify_resource(*resource, *from, *to, *by, &spec, *generation, now)?;
-                    tx.insert_revision(
-                        context.organisation,
-                        *resource,
-                        *generation,
-                        *by,
-                        &spec,
-                        self.change,
-                        now,
-                    )?;
-                    hold_unique(tx, context, *resource, version(*by)?.as_ref(), params)?;
-                }
-                Effect::Doom { resource, from } => {
-                    let to = (
-                        conductor_domain::lifecycle::State::Destroy,
-                        conductor_domain::lifecycle::Status::Queued,
-                    );
-                    tx.move_resource(*resource, *from, to, None, now)?;
-                }
-                Effect::Revive { resource, operation } => {
-                    called_off.push(Progress::new(tx, context, now).revive(*resource, *operation)?);
-                }
                 Effect::Replaced { old, by } => tx.set_replaced(*old, *by)?,
                 Effect::Depend { resource, on } => {
-                    tx.set_dependencies(context.organisation, *resource, made.contains(resource), on)?;
+                    tx.set_dependencies(self.context.organisation, *resource, made.contains(resource), on)?;
                 }
                 Effect::Join { resource, requirement, params } => {
                     let by = match snapshot.resources.get(resource) {
                         Some(known) => known.version,
                         None => plan_version(plan, *resource)?,
                     };
-                    let params = seal_spec(tx, context, *resource, version(by)?.as_ref(), params)?;
-                    let (application, environment) = (snapshot.application.id, snapshot.environment.id);
-                    let organisation = context.organisation;
-                    tx.join_consumer(
-                        organisation,
-                        *resource,
+                    let version = self.version(snapshot, by)?;
+                    joins.push(NewConsumer {
+                        organisation: self.context.organisation,
+                        resource: *resource,
                         application,
                         environment,
-                        requirement,
-                        &params,
+                        requirement: requirement.clone(),
+                        params: seal_spec(tx, self.context, *resource, &version, params)?,
+                        change: self.change,
+                        now: self.now,
+                    });
+                }
+                Effect::Leave { resource, requirement } => {
+                    tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
+                }
+                Effect::Create(_) | Effect::Specify { .. } | Effect::Doom { .. } | Effect::Revive { .. } => {}
+            }
+        }
+        tx.join_consumers(&joins)?;
+        self.call_off(tx, plan)
+    }
+
+    fn version(&self, snapshot: &Snapshot, id: TemplateVersionId) -> Result<Arc<TemplateVersion>> {
+        snapshot
+            .versions
+            .get(&id)
+            .cloned()
+            .ok_or_else(|| Error::Corrupt("a plan without its template".into()))
+    }
+
+    /// Moves what is there out of the way, then makes what is new; returns what was made.
+    fn create(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<BTreeSet<ResourceId>> {
+        let (context, now) = (self.context, self.now);
+        let mut rows = Vec::new();
+        for effect in &plan.effects {
+            match effect {
+                Effect::Specify { resource, from, to, version, params, generation } => {
+                    let by = self.version(snapshot, *version)?;
+                    if let Some(Effect::Revive { operation, .. }) = plan.effects.iter().find(
+                        |other| matches!(other, Effect::Revive { resource: revived, .. } if revived == resource),
+                    ) {
+                        Progress::new(tx, context, now).revive(*resource, *operation)?;
+                    }
+                    let spec = seal_spec(tx, context, *resource, &by, params)?;
+                    tx.specify_resource(
+                        *resource,
+                        *from,
+                        *to,
+                        *version,
+                        &spec,
+                        *generation,
                         self.change,
                         now,
                     )?;
+                    hold_unique(tx, context, *resource, &by, params)?;
                 }
-                Effect::Leave { resource, requirement } => {
-                    let (application, environment) = (snapshot.application.id, snapshot.environment.id);
-                    tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
+                Effect::Doom { resource, from } => {
+                    tx.move_resource(*resource, *from, (State::Destroy, Status::Queued), None, now)?;
                 }
+                Effect::Revive { resource, operation } if !specifies(plan, *resource) => {
+                    Progress::new(tx, context, now).revive(*resource, *operation)?;
+                }
+                Effect::Create(new) => {
+                    let version = self.version(snapshot, new.version)?;
+                    rows.push(NewResourceRow {
+                        organisation: context.organisation,
+                        environment: snapshot.environment.id,
+                        new,
+                        spec: seal_spec(tx, context, new.id, &version, &new.params)?,
+                        change: self.change,
+                        actor: &self.actor,
+                        now,
+                    });
+                }
+                _ => {}
             }
         }
-        if called_off.is_empty() { Ok(()) } else { Progress::new(tx, context, now).called_off(&called_off) }
+        tx.insert_resources(&rows)?;
+        for row in &rows {
+            let version = self.version(snapshot, row.new.version)?;
+            hold_unique(tx, context, row.new.id, &version, &row.new.params)?;
+        }
+        Ok(rows.iter().map(|row| row.new.id).collect())
+    }
+
+    /// The changes whose destructions were called off: settled once the new uses are on record.
+    fn call_off(&self, tx: &mut Tx<'_>, plan: &Plan) -> Result<()> {
+        let mut called_off = Vec::new();
+        for effect in &plan.effects {
+            if let Effect::Revive { operation, .. } = effect {
+                called_off.extend(tx.operation(*operation)?);
+            }
+        }
+        if called_off.is_empty() {
+            return Ok(());
+        }
+        Progress::new(tx, self.context, self.now).called_off(&called_off)
     }
 
     pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
@@ -425,6 +456,8 @@ impl Storing<'_> {
                 queues.insert(manager, self.context.templates.queue(tx, manager)?);
             }
         }
+        let releasing = plan.effects.iter().any(|effect| matches!(effect, Effect::Leave { .. }));
+        let mut rows = Vec::with_capacity(plan.operations.len());
         for operation in &plan.operations {
             let retries = operation
                 .resource
@@ -432,7 +465,7 @@ impl Storing<'_> {
                 .and_then(|id| snapshot.versions.get(&id))
                 .and_then(|version| version.config.get("retries").and_then(Value::as_i64))
                 .unwrap_or(DEFAULT_RETRIES);
-            tx.insert_operation(&NewOperation {
+            rows.push(NewOperation {
                 id: operation.id,
                 organisation: self.context.organisation,
                 change: self.change,
@@ -441,13 +474,15 @@ impl Storing<'_> {
                 kind: operation.kind,
                 generation: operation.generation,
                 conditional: operation.conditional,
+                releasing,
                 queue: operation.manager.as_deref().map(|manager| queues[manager]),
                 open_predecessors: (operation.after.len() + operation.waits.len()) as i64,
                 retries,
                 payload: None,
                 now: self.now,
-            })?;
+            });
         }
+        tx.insert_operations(&rows)?;
         let edges: Vec<(OperationId, OperationId)> =
             plan.operations.iter().flat_map(|op| op.after.iter().map(|before| (op.id, *before))).collect();
         tx.insert_edges(&edges)?;
@@ -524,7 +559,7 @@ pub(crate) fn needs(manager: &str) -> String {
     json!({ "manager": manager }).to_string()
 }
 
-fn plan_version(plan: &Plan, id: ResourceId) -> Result<conductor_domain::ids::TemplateVersionId> {
+fn plan_version(plan: &Plan, id: ResourceId) -> Result<TemplateVersionId> {
     plan.effects
         .iter()
         .find_map(|effect| match effect {
@@ -534,17 +569,17 @@ fn plan_version(plan: &Plan, id: ResourceId) -> Result<conductor_domain::ids::Te
         .ok_or_else(|| Error::Corrupt("a consumer of nothing".into()))
 }
 
-fn version_id(
-    plan: &Plan,
-    snapshot: &Snapshot,
-    id: ResourceId,
-) -> Option<conductor_domain::ids::TemplateVersionId> {
+fn version_id(plan: &Plan, snapshot: &Snapshot, id: ResourceId) -> Option<TemplateVersionId> {
     let specified = plan.effects.iter().find_map(|effect| match effect {
         Effect::Create(new) if new.id == id => Some(new.version),
         Effect::Specify { resource, version, .. } if *resource == id => Some(*version),
         _ => None,
     });
     specified.or_else(|| snapshot.resources.get(&id).map(|resource| resource.version))
+}
+
+fn specifies(plan: &Plan, id: ResourceId) -> bool {
+    plan.effects.iter().any(|effect| matches!(effect, Effect::Specify { resource, .. } if *resource == id))
 }
 
 /// What is kept of a plan for people.

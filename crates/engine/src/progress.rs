@@ -411,7 +411,7 @@ impl<'p, 't> Progress<'p, 't> {
             let queue =
                 if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
             let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
-            self.tx.insert_operation(&NewOperation {
+            self.tx.insert_operations(&[NewOperation {
                 id: operation,
                 organisation: self.context.organisation,
                 change: id,
@@ -420,12 +420,13 @@ impl<'p, 't> Progress<'p, 't> {
                 kind: OperationKind::Destroy,
                 generation: row.generation,
                 conditional: false,
+                releasing: false,
                 queue,
                 open_predecessors: before,
                 retries: 3,
                 payload: None,
                 now: self.now,
-            })?;
+            }])?;
             if queue.is_none() && before == 0 {
                 idle.push(operation);
             }

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::{
     Context,
+    catalogue::config_owner,
     planning::{load_rules, needs},
 };
 
@@ -61,7 +62,9 @@ impl Cache {
         match tx.known_queue(&needs(manager))? {
             // Kept only once it is committed: another transaction may yet roll back.
             Some(queue) => {
-                if let Ok(mut queues) = self.queues.lock() {
+                if !tx.made_queue()
+                    && let Ok(mut queues) = self.queues.lock()
+                {
                     queues.insert(manager.to_owned(), queue);
                 }
                 Ok(queue)
@@ -84,7 +87,8 @@ impl Cache {
             None => {
                 let row =
                     tx.version(id)?.ok_or_else(|| Error::Corrupt("a template version is missing".into()))?;
-                read(&row)?
+                let config = open_config(tx, &row)?;
+                read(&row, config)?
             }
         };
         let version = Arc::new(version);
@@ -100,7 +104,14 @@ fn parse_state(text: &str) -> Result<VersionState> {
         .map_err(|_| Error::Corrupt("a version's state".into()))
 }
 
-fn read(row: &VersionRow) -> Result<TemplateVersion> {
+/// A version's config, opened.
+pub(crate) fn open_config(tx: &Tx<'_>, row: &VersionRow) -> Result<Map<String, Value>> {
+    let sealed = row.document.get("config").cloned().unwrap_or_default();
+    let config = tx.sealer().open_leaf(config_owner(row.organisation, &row.id), &sealed)?;
+    Ok(config.as_object().cloned().unwrap_or_default())
+}
+
+fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion> {
     let corrupt = |what: &str| Error::Corrupt(format!("template {}: {what}", row.name));
     let schema = match row.document.get("parameters") {
         Some(json) if json.is_object() => {
@@ -119,7 +130,7 @@ fn read(row: &VersionRow) -> Result<TemplateVersion> {
         version: row.version.parse().map_err(|_| corrupt("its version"))?,
         state: parse_state(&row.state)?,
         manager: row.manager.clone(),
-        config: row.document.get("config").and_then(Value::as_object).cloned().unwrap_or_else(Map::new),
+        config,
         schema: Arc::new(schema),
         outputs: outputs
             .map(|outputs| serde_json::from_value::<BTreeMap<String, bool>>(outputs.clone()))

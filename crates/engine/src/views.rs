@@ -29,6 +29,7 @@ use crate::{
     planning::load_rules,
     refusal::{not_found, refuse},
     steps::open_outputs,
+    templates::open_config,
 };
 
 const PAGE: i64 = 50;
@@ -212,6 +213,29 @@ fn masked(entries: Option<&Value>) -> Map<String, Value> {
         if conductor_store::is_sealed(&value) { Value::Null } else { value }
     };
     entries.into_iter().map(|(name, value)| (name, hide(value))).collect()
+}
+
+/// A config as it is shown: the password of an address `scheme://user:password@host` is not.
+fn without_passwords(value: Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(match text.split_once("://") {
+            Some((scheme, rest)) => match rest.rsplit_once('@') {
+                Some((user, host)) => {
+                    format!(
+                        "{scheme}://{}@{host}",
+                        user.split_once(':').map_or(user.to_owned(), |(user, _)| format!("{user}:…"))
+                    )
+                }
+                None => text,
+            },
+            None => text,
+        }),
+        Value::Array(items) => Value::Array(items.into_iter().map(without_passwords).collect()),
+        Value::Object(entries) => {
+            Value::Object(entries.into_iter().map(|(name, value)| (name, without_passwords(value))).collect())
+        }
+        other => other,
+    }
 }
 
 /// Symbols as people wrote them: `${res_….output}`.
@@ -518,26 +542,31 @@ impl Engine {
 
     pub async fn templates(&self) -> Result<Vec<Template>> {
         let organisation = self.context.organisation;
-        let rows = self.db.read(move |tx| tx.versions(organisation)).await?;
         let part = |document: &Value, name: &str| document.get(name).cloned().unwrap_or_default();
-        Ok(rows
-            .into_iter()
-            .map(|row| Template {
-                id: row.id.to_string(),
-                name: row.name,
-                kind: row.kind,
-                class: row.class,
-                version: row.version,
-                state: row.state,
-                manager: row.manager,
-                config: part(&row.document, "config"),
-                parameters: part(&row.document, "parameters"),
-                outputs: serde_json::from_value(part(&row.document, "outputs")).ok(),
-                content: row.content,
-                built_in: row.built_in,
-                created_at: Time(row.created_at),
+        self.db
+            .read(move |tx| {
+                let rows = tx.versions(organisation)?;
+                rows.into_iter()
+                    .map(|row| {
+                        Ok(Template {
+                            id: row.id.to_string(),
+                            config: without_passwords(Value::Object(open_config(tx, &row)?)),
+                            name: row.name,
+                            kind: row.kind,
+                            class: row.class,
+                            version: row.version,
+                            state: row.state,
+                            manager: row.manager,
+                            parameters: part(&row.document, "parameters"),
+                            outputs: serde_json::from_value(part(&row.document, "outputs")).ok(),
+                            content: row.content,
+                            built_in: row.built_in,
+                            created_at: Time(row.created_at),
+                        })
+                    })
+                    .collect()
             })
-            .collect())
+            .await
     }
 
     pub async fn rules(&self) -> Result<Vec<Rule>> {

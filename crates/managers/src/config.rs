@@ -88,9 +88,7 @@ impl<'a> Config<'a> {
         match self.0.get(key) {
             None => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(Failure::invalid(format!(
-                "config.{key} must be a non-empty string"
-            ))),
+            Some(_) => Err(Failure::invalid(format!("config.{key} must be a non-empty string"))),
         }
     }
 
@@ -146,9 +144,7 @@ impl<'a> Config<'a> {
             return Ok(Allow::default());
         };
         let Some(map) = value.as_object() else {
-            return Err(Failure::invalid(
-                "config.allow must be an object with read, write, connect",
-            ));
+            return Err(Failure::invalid("config.allow must be an object with read, write, connect"));
         };
         let mut allow = Allow::default();
         for (key, value) in map {
@@ -174,9 +170,7 @@ impl<'a> Config<'a> {
 
 fn strings(value: &Value, place: &str) -> Result<Vec<String>, Failure> {
     let list = value.as_array().and_then(|list| {
-        list.iter()
-            .map(|item| item.as_str().map(str::to_owned))
-            .collect::<Option<Vec<_>>>()
+        list.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
     });
     list.ok_or_else(|| Failure::invalid(format!("{place} must be a list of strings")))
 }
@@ -184,10 +178,7 @@ fn strings(value: &Value, place: &str) -> Result<Vec<String>, Failure> {
 fn folders(value: &Value, place: &str) -> Result<Vec<PathBuf>, Failure> {
     let paths: Vec<PathBuf> = strings(value, place)?.into_iter().map(PathBuf::from).collect();
     match paths.iter().find(|path| !path.is_absolute()) {
-        Some(path) => Err(Failure::invalid(format!(
-            "{place}: {} must be an absolute path",
-            path.display()
-        ))),
+        Some(path) => Err(Failure::invalid(format!("{place}: {} must be an absolute path", path.display()))),
         None => Ok(paths),
     }
 }
@@ -197,10 +188,7 @@ fn destination(text: &str) -> Result<Destination, Failure> {
         .and_then(|(host, port)| {
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let port = port.parse().ok().filter(|port| *port > 0)?;
-            (!host.is_empty()).then(|| Destination {
-                host: host.to_owned(),
-                port,
-            })
+            (!host.is_empty()).then(|| Destination { host: host.to_owned(), port })
         })
         .ok_or_else(|| Failure::invalid(format!("config.allow.connect: `{text}` must be HOST:PORT")))
 }
@@ -219,16 +207,7 @@ mod tests {
         assert_eq!(duration("500ms"), Some(Duration::from_millis(500)));
         assert_eq!(duration("5m"), Some(Duration::from_secs(300)));
         assert_eq!(duration("1h30m"), Some(Duration::from_secs(5_400)));
-        for wrong in [
-            "",
-            "5",
-            "m",
-            "5 m",
-            "-5m",
-            "5w",
-            "99999999999999999999s",
-            "9999999999999999999d",
-        ] {
+        for wrong in ["", "5", "m", "5 m", "-5m", "5w", "99999999999999999999s", "9999999999999999999d"] {
             assert_eq!(duration(wrong), None, "{wrong}");
         }
     }
@@ -237,41 +216,17 @@ mod tests {
     fn allow_names_paths_and_destinations() {
         let shared = read(json!({"allow": {"read": ["/a"], "connect": ["db:5432", "[::1]:80"]}})).unwrap();
         assert_eq!(shared.allow.read, [PathBuf::from("/a")]);
-        assert_eq!(
-            shared.allow.connect[1],
-            Destination {
-                host: "::1".into(),
-                port: 80
-            }
-        );
+        assert_eq!(shared.allow.connect[1], Destination { host: "::1".into(), port: 80 });
         assert_eq!(shared.grace, GRACE);
-        assert!(
-            read(json!({"allow": {"read": ["a"]}}))
-                .unwrap_err()
-                .message
-                .contains("absolute")
-        );
-        assert!(
-            read(json!({"allow": {"connect": ["db"]}}))
-                .unwrap_err()
-                .message
-                .contains("HOST:PORT")
-        );
-        assert!(
-            read(json!({"allow": {"raed": []}}))
-                .unwrap_err()
-                .hint
-                .unwrap()
-                .contains("`read`")
-        );
+        assert!(read(json!({"allow": {"read": ["a"]}})).unwrap_err().message.contains("absolute"));
+        assert!(read(json!({"allow": {"connect": ["db"]}})).unwrap_err().message.contains("HOST:PORT"));
+        assert!(read(json!({"allow": {"raed": []}})).unwrap_err().hint.unwrap().contains("`read`"));
     }
 
     #[test]
     fn an_unknown_key_is_refused_with_what_may_be_meant() {
         let config = json!({"progam": "x"});
-        let failure = Config(config.as_object().unwrap())
-            .check(&["program"])
-            .unwrap_err();
+        let failure = Config(config.as_object().unwrap()).check(&["program"]).unwrap_err();
         assert_eq!(failure.message, "config.progam is not known");
         assert!(failure.hint.unwrap().starts_with("did you mean `program`?"));
     }

@@ -34,34 +34,21 @@ pub(crate) fn failed(verb: &'static str, path: &Path) -> impl FnOnce(io::Error) 
 /// A name that is used as one part of a path.
 pub(crate) fn name(text: &str) -> Result<&str, Failure> {
     let fits = !text.is_empty() && text.len() <= 200 && !text.starts_with('.') && !text.contains(['/', '\0']);
-    if fits {
-        Ok(text)
-    } else {
-        Err(Failure::invalid(format!("`{text}` cannot be the name of a file")))
-    }
+    if fits { Ok(text) } else { Err(Failure::invalid(format!("`{text}` cannot be the name of a file"))) }
 }
 
 /// Writes a file with exactly this mode, whatever the umask.
 pub(crate) fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    open_and_write(path, bytes, mode)
-        .map(|_| ())
-        .map_err(failed("write", path))
+    open_and_write(path, bytes, mode).map(|_| ()).map_err(failed("write", path))
 }
 
 /// As [`write`], and on the disk when it returns.
 pub(crate) fn write_through(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    open_and_write(path, bytes, mode)
-        .and_then(|file| file.sync_all())
-        .map_err(failed("write", path))
+    open_and_write(path, bytes, mode).and_then(|file| file.sync_all()).map_err(failed("write", path))
 }
 
 fn open_and_write(path: &Path, bytes: &[u8], mode: u32) -> io::Result<fs::File> {
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
     file.set_permissions(fs::Permissions::from_mode(mode))?;
     Ok(file)
@@ -75,9 +62,7 @@ pub(crate) fn replace_folder(new: &Path, current: &Path) -> Result<(), Failure> 
         Err(error) => return Err(failed("replace", current)(error.into())),
     }
     if let Some(parent) = current.parent() {
-        fs::File::open(parent)
-            .and_then(|folder| folder.sync_all())
-            .map_err(failed("write", parent))?;
+        fs::File::open(parent).and_then(|folder| folder.sync_all()).map_err(failed("write", parent))?;
     }
     Ok(())
 }

@@ -180,9 +180,5 @@ impl Registry {
 
 /// Every manager that comes with Conductor.
 pub fn built_in() -> Registry {
-    Registry::default()
-        .with(Command)
-        .with(Compose)
-        .with(Database)
-        .with(Terraform)
+    Registry::default().with(Command).with(Compose).with(Database).with(Terraform)
 }

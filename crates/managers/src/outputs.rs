@@ -27,9 +27,7 @@ pub(crate) fn holds_secret(value: &Value, secrets: &[String]) -> bool {
 }
 
 pub(crate) fn contains_secret(text: &str, secrets: &[String]) -> bool {
-    secrets
-        .iter()
-        .any(|secret| secret.len() >= SHORTEST_SECRET && text.contains(secret.as_str()))
+    secrets.iter().any(|secret| secret.len() >= SHORTEST_SECRET && text.contains(secret.as_str()))
 }
 
 fn for_each_text(value: &Value, act: &mut dyn FnMut(&str)) {

@@ -52,9 +52,7 @@ pub enum PackError {
 
 impl From<PackError> for Failure {
     fn from(error: PackError) -> Self {
-        let cause = std::error::Error::source(&error)
-            .map(|cause| format!(": {cause}"))
-            .unwrap_or_default();
+        let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         let failure = Self::invalid(format!("{error}{cause}"));
         match error {
             PackError::TooLarge { .. } => failure.hint(
@@ -123,25 +121,18 @@ pub fn prepare(config: &Map<String, Value>, manager: &str, base: &Path) -> Resul
 
 fn pack_program(path: &Path) -> Result<Packed, Failure> {
     if !path.is_file() {
-        return Err(Failure::invalid(format!("config.program: there is no file {}", path.display()))
-            .hint("give a path relative to the catalogue file, or the bare name of a program on the worker's PATH"));
+        return Err(Failure::invalid(format!("config.program: there is no file {}", path.display())).hint(
+            "give a path relative to the catalogue file, or the bare name of a program on the worker's PATH",
+        ));
     }
     let mut head = [0; 4];
-    let read = fs::File::open(path)
-        .and_then(|mut file| file.read(&mut head))
-        .map_err(reading(path))?;
+    let read = fs::File::open(path).and_then(|mut file| file.read(&mut head)).map_err(reading(path))?;
     if !head[..read].starts_with(b"#!") && head != *b"\x7fELF" {
-        return Err(
-            Failure::invalid(format!("config.program: {} cannot be started", path.display()))
-                .hint("a script needs a first line such as `#!/usr/bin/env python3`"),
-        );
+        return Err(Failure::invalid(format!("config.program: {} cannot be started", path.display()))
+            .hint("a script needs a first line such as `#!/usr/bin/env python3`"));
     }
     let name = PathBuf::from(path.file_name().unwrap_or_default());
-    Ok(compress(&archive(
-        path,
-        &[(name, path.canonicalize().map_err(reading(path))?)],
-        Some(0o755),
-    )?)?)
+    Ok(compress(&archive(path, &[(name, path.canonicalize().map_err(reading(path))?)], Some(0o755))?)?)
 }
 
 /// Puts a packed template's files below `into`, which is created.
@@ -172,11 +163,7 @@ pub fn unpack(bytes: &[u8], into: &Path) -> Result<(), PackError> {
                 io::copy(&mut entry, &mut file).map_err(writing(&target))?;
             }
             EntryType::Symlink => {
-                let to = entry
-                    .link_name()
-                    .map_err(PackError::Archive)?
-                    .unwrap_or_default()
-                    .into_owned();
+                let to = entry.link_name().map_err(PackError::Archive)?.unwrap_or_default().into_owned();
                 links.push((target, to, path));
             }
             _ => return Err(PackError::Special(path)),
@@ -198,9 +185,7 @@ pub fn unpack(bytes: &[u8], into: &Path) -> Result<(), PackError> {
 /// The digest of something packed, computed anew.
 pub fn digest_of(bytes: &[u8]) -> Result<String, PackError> {
     let mut archive = Vec::new();
-    plain(bytes)
-        .read_to_end(&mut archive)
-        .map_err(PackError::Archive)?;
+    plain(bytes).read_to_end(&mut archive).map_err(PackError::Archive)?;
     Ok(digest(&archive))
 }
 
@@ -256,25 +241,19 @@ fn archive(named: &Path, items: &[(PathBuf, PathBuf)], mode: Option<u32>) -> Res
             if target.is_absolute() {
                 return Err(PackError::LinkLeaves(path.clone()));
             }
-            builder
-                .append_link(&mut header, name, target)
-                .map_err(PackError::Archive)?;
+            builder.append_link(&mut header, name, target).map_err(PackError::Archive)?;
             continue;
         }
         total += info.len();
         if total > LIMIT {
-            return Err(PackError::TooLarge {
-                path: named.to_owned(),
-            });
+            return Err(PackError::TooLarge { path: named.to_owned() });
         }
         let data = fs::read(path).map_err(reading(path))?;
         header.set_entry_type(EntryType::Regular);
         header.set_size(data.len() as u64);
         let executable = info.permissions().mode() & 0o111 != 0;
         header.set_mode(mode.unwrap_or(if executable { 0o755 } else { 0o644 }));
-        builder
-            .append_data(&mut header, name, data.as_slice())
-            .map_err(PackError::Archive)?;
+        builder.append_data(&mut header, name, data.as_slice()).map_err(PackError::Archive)?;
     }
     builder.into_inner().map_err(PackError::Archive)
 }
@@ -282,13 +261,8 @@ fn archive(named: &Path, items: &[(PathBuf, PathBuf)], mode: Option<u32>) -> Res
 fn compress(archive: &[u8]) -> Result<Packed, PackError> {
     let mut encoder = FrameEncoder::new(Vec::new());
     encoder.write_all(archive).map_err(PackError::Archive)?;
-    let bytes = encoder
-        .finish()
-        .map_err(|error| PackError::Archive(io::Error::other(error)))?;
-    Ok(Packed {
-        digest: digest(archive),
-        bytes,
-    })
+    let bytes = encoder.finish().map_err(|error| PackError::Archive(io::Error::other(error)))?;
+    Ok(Packed { digest: digest(archive), bytes })
 }
 
 fn reading(path: &Path) -> impl FnOnce(io::Error) -> PackError {

@@ -16,14 +16,10 @@ const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// Where programs are looked for: the worker's setting `path`, else the PATH this process started with.
 pub(crate) fn search_path(job: &dyn Job) -> String {
     static PROCESS: OnceLock<String> = OnceLock::new();
-    job.setting("path")
-        .filter(|path| !path.is_empty())
-        .unwrap_or_else(|| {
-            let read = || std::env::var("PATH").ok().filter(|path| !path.is_empty());
-            PROCESS
-                .get_or_init(|| read().unwrap_or_else(|| DEFAULT_PATH.to_owned()))
-                .clone()
-        })
+    job.setting("path").filter(|path| !path.is_empty()).unwrap_or_else(|| {
+        let read = || std::env::var("PATH").ok().filter(|path| !path.is_empty());
+        PROCESS.get_or_init(|| read().unwrap_or_else(|| DEFAULT_PATH.to_owned())).clone()
+    })
 }
 
 pub(crate) fn find(job: &dyn Job, name: &str) -> Option<PathBuf> {
@@ -34,8 +30,7 @@ pub(crate) fn find(job: &dyn Job, name: &str) -> Option<PathBuf> {
 }
 
 pub(crate) fn is_program(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|info| info.is_file() && info.permissions().mode() & 0o111 != 0)
+    path.metadata().is_ok_and(|info| info.is_file() && info.permissions().mode() & 0o111 != 0)
 }
 
 /// The whole environment of a program that is told nothing else.
@@ -79,11 +74,7 @@ pub(crate) struct Collected {
 
 impl Collected {
     pub fn new(limit: usize) -> Self {
-        Self {
-            text: String::new(),
-            limit,
-            overflow: false,
-        }
+        Self { text: String::new(), limit, overflow: false }
     }
 
     pub fn line(&mut self, line: &str) {

@@ -30,19 +30,10 @@ const CONTAINER: Section = Section {
     ],
     hints: &[
         ("env", "rename `env` to `variables`, a map of `NAME: value`"),
-        (
-            "environment",
-            "rename `environment` to `variables`, a map of `NAME: value`",
-        ),
+        ("environment", "rename `environment` to `variables`, a map of `NAME: value`"),
         ("envFrom", "write the values into `variables`"),
-        (
-            "ports",
-            "move `ports` to `service.ports` at the root, as `NAME: { port: 80 }`",
-        ),
-        (
-            "port",
-            "declare it in `service.ports` at the root, as `NAME: { port: 80 }`",
-        ),
+        ("ports", "move `ports` to `service.ports` at the root, as `NAME: { port: 80 }`"),
+        ("port", "declare it in `service.ports` at the root, as `NAME: { port: 80 }`"),
         ("entrypoint", "did you mean `command`?"),
         ("cmd", "did you mean `command`?"),
         ("volumeMounts", "did you mean `volumes`?"),
@@ -111,16 +102,8 @@ const HTTP: Section = Section {
     keys: &["host", "scheme", "path", "port", "httpHeaders"],
     hints: &[("headers", "did you mean `httpHeaders`?")],
 };
-const EXEC: Section = Section {
-    name: "`exec`",
-    keys: &["command"],
-    hints: &[],
-};
-const HTTP_HEADER: Section = Section {
-    name: "a header",
-    keys: &["name", "value"],
-    hints: &[],
-};
+const EXEC: Section = Section { name: "`exec`", keys: &["command"], hints: &[] };
+const HTTP_HEADER: Section = Section { name: "a header", keys: &["name", "value"], hints: &[] };
 
 pub(crate) fn read_container(report: &mut Report, slot: &Slot, references: &References) -> Option<Container> {
     let object = report.object(slot, &CONTAINER)?;
@@ -139,14 +122,10 @@ pub(crate) fn read_container(report: &mut Report, slot: &Slot, references: &Refe
         })
     });
     let files = object.get("files").map_or_else(BTreeMap::new, |slot| {
-        by_target(report, &slot, |report, slot, in_list| {
-            read_file(report, slot, in_list, references)
-        })
+        by_target(report, &slot, |report, slot, in_list| read_file(report, slot, in_list, references))
     });
     let volumes = object.get("volumes").map_or_else(BTreeMap::new, |slot| {
-        by_target(report, &slot, |report, slot, in_list| {
-            read_volume(report, slot, in_list, references)
-        })
+        by_target(report, &slot, |report, slot, in_list| read_volume(report, slot, in_list, references))
     });
     let before = object.get("before");
     let before = before.map(|slot| report.map_of(&slot, LABEL, read_ready));
@@ -231,11 +210,7 @@ fn read_file(report: &mut Report, slot: &Slot, in_list: bool, references: &Refer
         }
         (_, slot) => FileContent::Binary(report.text(&slot, ANY)?),
     };
-    Some(File {
-        content,
-        mode,
-        no_expand,
-    })
+    Some(File { content, mode, no_expand })
 }
 
 /// The text of a file; the deprecated form may give it as a list of lines.
@@ -258,19 +233,12 @@ fn read_volume(report: &mut Report, slot: &Slot, in_list: bool, references: &Ref
     let read_only = object.get("readOnly");
     let read_only = read_only.or_else(|| object.get("read_only"));
     let read_only = read_only.and_then(|slot| report.boolean(&slot));
-    Some(Volume {
-        source: source?,
-        path,
-        read_only: read_only.unwrap_or(false),
-    })
+    Some(Volume { source: source?, path, read_only: read_only.unwrap_or(false) })
 }
 
 fn read_ready(report: &mut Report, slot: &Slot) -> Option<Ready> {
-    const WORDS: [(&str, Ready); 3] = [
-        ("started", Ready::Started),
-        ("healthy", Ready::Healthy),
-        ("complete", Ready::Complete),
-    ];
+    const WORDS: [(&str, Ready); 3] =
+        [("started", Ready::Started), ("healthy", Ready::Healthy), ("complete", Ready::Complete)];
     let object = report.object(slot, &BEFORE)?;
     let ready = report.required(&object, "ready")?;
     report.choice(&ready, &WORDS)
@@ -306,9 +274,7 @@ fn read_probe(report: &mut Report, slot: &Slot) -> Option<Probe> {
         exec: exec.and_then(|slot| {
             let object = report.object(&slot, &EXEC)?;
             let command = report.required(&object, "command")?;
-            Some(ExecProbe {
-                command: report.texts(&command, ANY),
-            })
+            Some(ExecProbe { command: report.texts(&command, ANY) })
         }),
     })
 }
@@ -324,13 +290,7 @@ fn read_http(report: &mut Report, slot: &Slot) -> Option<HttpProbe> {
     let scheme = object.get("scheme");
     let scheme = scheme.and_then(|slot| report.choice(&slot, &SCHEMES));
     let http_headers = read_headers(report, &object);
-    Some(HttpProbe {
-        port: port?,
-        path: path?,
-        host,
-        scheme: scheme.unwrap_or_default(),
-        http_headers,
-    })
+    Some(HttpProbe { port: port?, path: path?, host, scheme: scheme.unwrap_or_default(), http_headers })
 }
 
 fn read_headers(report: &mut Report, probe: &Object) -> Vec<HttpHeader> {
@@ -338,11 +298,7 @@ fn read_headers(report: &mut Report, probe: &Object) -> Vec<HttpHeader> {
         return Vec::new();
     };
     let Some(items) = slot.items() else {
-        report.mismatch(
-            &slot,
-            "a list",
-            "write it as `- name: NAME` and `value: VALUE` below",
-        );
+        report.mismatch(&slot, "a list", "write it as `- name: NAME` and `value: VALUE` below");
         return Vec::new();
     };
     let mut header = |slot: Slot| {
@@ -351,10 +307,7 @@ fn read_headers(report: &mut Report, probe: &Object) -> Vec<HttpHeader> {
         let name = name.and_then(|slot| report.text(&slot, HEADER));
         let value = report.required(&object, "value");
         let value = value.and_then(|slot| report.text(&slot, NOT_EMPTY));
-        Some(HttpHeader {
-            name: name?,
-            value: value?,
-        })
+        Some(HttpHeader { name: name?, value: value? })
     };
     items.filter_map(&mut header).collect()
 }

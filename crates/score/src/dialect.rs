@@ -14,23 +14,12 @@ use crate::sharing::{
 
 /// The object below `metadata` that holds the dialect in its strict spelling.
 pub(crate) const STRICT_KEY: &str = "conductor";
-pub(crate) const DIALECT_KEYS: &[&str] = &[
-    "reference",
-    "matching",
-    "sharing",
-    "pool",
-    "dependsOn",
-    "onConflict",
-    "alias",
-];
+pub(crate) const DIALECT_KEYS: &[&str] =
+    &["reference", "matching", "sharing", "pool", "dependsOn", "onConflict", "alias"];
 /// Of these a resource may use one.
 const WAYS: [&str; 4] = ["reference", "matching", "sharing", "pool"];
 
-const DIALECT: Section = Section {
-    name: "`metadata.conductor`",
-    keys: DIALECT_KEYS,
-    hints: &[],
-};
+const DIALECT: Section = Section { name: "`metadata.conductor`", keys: DIALECT_KEYS, hints: &[] };
 const REFERENCE: Section = Section {
     name: "`reference`",
     keys: &["mode", "name", "scope", "id"],
@@ -51,11 +40,8 @@ const DEPENDENCY: Section = Section {
     hints: &[("kind", "did you mean `type`?")],
 };
 
-const SCOPES: [(&str, Scope); 3] = [
-    ("environment", Scope::Environment),
-    ("organisation", Scope::Organisation),
-    ("global", Scope::Global),
-];
+const SCOPES: [(&str, Scope); 3] =
+    [("environment", Scope::Environment), ("organisation", Scope::Organisation), ("global", Scope::Global)];
 const POLICIES: [(&str, SharingPolicy); 3] = [
     ("dedicated", SharingPolicy::Dedicated),
     ("shared", SharingPolicy::Shared),
@@ -68,21 +54,12 @@ const WORDS: [(&str, SharingWord); 5] = [
     ("by-params", SharingWord::ByParams),
     ("always", SharingWord::Always),
 ];
-const KINDS: [(&str, DependencyKind); 3] = [
-    ("strong", DependencyKind::Strong),
-    ("weak", DependencyKind::Weak),
-    ("output", DependencyKind::Output),
-];
-const RELATIONSHIPS: [(&str, Relationship); 3] = [
-    ("requires", Relationship::Requires),
-    ("uses", Relationship::Uses),
-    ("extends", Relationship::Extends),
-];
-const CONFLICTS: [(&str, OnConflict); 3] = [
-    ("fail", OnConflict::Fail),
-    ("keep", OnConflict::Keep),
-    ("update", OnConflict::Update),
-];
+const KINDS: [(&str, DependencyKind); 3] =
+    [("strong", DependencyKind::Strong), ("weak", DependencyKind::Weak), ("output", DependencyKind::Output)];
+const RELATIONSHIPS: [(&str, Relationship); 3] =
+    [("requires", Relationship::Requires), ("uses", Relationship::Uses), ("extends", Relationship::Extends)];
+const CONFLICTS: [(&str, OnConflict); 3] =
+    [("fail", OnConflict::Fail), ("keep", OnConflict::Keep), ("update", OnConflict::Update)];
 
 #[derive(Clone, Copy)]
 enum Mode {
@@ -90,11 +67,8 @@ enum Mode {
     Shared,
     Existing,
 }
-const MODES: [(&str, Mode); 3] = [
-    ("dedicated", Mode::Dedicated),
-    ("shared", Mode::Shared),
-    ("existing", Mode::Existing),
-];
+const MODES: [(&str, Mode); 3] =
+    [("dedicated", Mode::Dedicated), ("shared", Mode::Shared), ("existing", Mode::Existing)];
 
 /// What to say about a word of the dialect that stands directly on a resource.
 pub(crate) fn not_in_score(key: &str) -> (String, String) {
@@ -113,9 +87,7 @@ pub(crate) fn read_sharing(
     edges: &mut Edges,
 ) -> Sharing {
     let nested = metadata.and_then(|metadata| metadata.get(STRICT_KEY));
-    let short = resource
-        .entries()
-        .find(|(entry, _)| DIALECT_KEYS.contains(&entry.key.as_ref()));
+    let short = resource.entries().find(|(entry, _)| DIALECT_KEYS.contains(&entry.key.as_ref()));
     let Some(nested) = nested else {
         if short.is_none() || report.strict {
             return Sharing::default();
@@ -124,10 +96,7 @@ pub(crate) fn read_sharing(
     };
     if let Some((entry, slot)) = short.filter(|_| !report.strict) {
         report.add(entry.key_at, &slot.path, || {
-            let message = format!(
-                "{} stands here and `metadata.{STRICT_KEY}` below",
-                quoted(&entry.key)
-            );
+            let message = format!("{} stands here and `metadata.{STRICT_KEY}` below", quoted(&entry.key));
             (message, "use one of the two spellings for all of it".to_owned())
         });
     }
@@ -144,17 +113,12 @@ fn read_words(
     references: &References,
     edges: &mut Edges,
 ) -> Sharing {
-    let ways = object
-        .entries()
-        .filter(|(entry, _)| WAYS.contains(&entry.key.as_ref()));
+    let ways = object.entries().filter(|(entry, _)| WAYS.contains(&entry.key.as_ref()));
     let ways: Vec<_> = ways.collect();
     if let [(first, _), (second, slot), ..] = ways.as_slice() {
         report.add(second.key_at, &slot.path, || {
-            let message = format!(
-                "{} and {} both say which one to use",
-                quoted(&first.key),
-                quoted(&second.key)
-            );
+            let message =
+                format!("{} and {} both say which one to use", quoted(&first.key), quoted(&second.key));
             (message, format!("keep one of `{}`", WAYS.join("`, `")))
         });
     }
@@ -165,10 +129,7 @@ fn read_words(
         if alias == own {
             report.add(slot.node.at, &slot.path, || {
                 let message = format!("{} is called so now", quoted(own));
-                (
-                    message,
-                    "write the name it had before, or remove `alias`".to_owned(),
-                )
+                (message, "write the name it had before, or remove `alias`".to_owned())
             });
         }
         Some(alias)
@@ -182,9 +143,8 @@ fn read_words(
         matching: matching.and_then(|slot| read_matching(report, &slot)),
         sharing: sharing.and_then(|slot| report.choice(&slot, &WORDS)),
         pool: report.optional_text(object, "pool", NOT_EMPTY),
-        depends_on: depends_on.map_or_else(Vec::new, |slot| {
-            read_dependencies(report, &slot, index, references, edges)
-        }),
+        depends_on: depends_on
+            .map_or_else(Vec::new, |slot| read_dependencies(report, &slot, index, references, edges)),
         on_conflict: on_conflict.and_then(|slot| report.choice(&slot, &CONFLICTS)),
         alias,
     }
@@ -227,10 +187,7 @@ fn read_reference(report: &mut Report, slot: &Slot) -> Option<Reference> {
         Mode::Existing => Reference::Existing { id: value },
         Mode::Shared => {
             let scope = object.get("scope");
-            Reference::Shared {
-                name: value,
-                scope: scope.and_then(|slot| report.choice(&slot, &SCOPES)),
-            }
+            Reference::Shared { name: value, scope: scope.and_then(|slot| report.choice(&slot, &SCOPES)) }
         }
     })
 }
@@ -242,12 +199,8 @@ fn read_matching(report: &mut Report, slot: &Slot) -> Option<Matching> {
     let match_on = object.get("matchOn");
     let max_consumers = object.get("maxConsumers");
     Some(Matching {
-        scope: scope
-            .and_then(|slot| report.choice(&slot, &SCOPES))
-            .unwrap_or_default(),
-        policy: policy
-            .and_then(|slot| report.choice(&slot, &POLICIES))
-            .unwrap_or_default(),
+        scope: scope.and_then(|slot| report.choice(&slot, &SCOPES)).unwrap_or_default(),
+        policy: policy.and_then(|slot| report.choice(&slot, &POLICIES)).unwrap_or_default(),
         match_on: match_on.map_or_else(Vec::new, |slot| report.texts(&slot, NOT_EMPTY)),
         max_consumers: max_consumers.and_then(|slot| report.integer(&slot, 1..=u32::MAX)),
         when: report.optional_text(&object, "when", NOT_EMPTY),
@@ -276,10 +229,7 @@ fn read_dependencies(
             None => report.add(at.node.at, &at.path, || references.unknown(name)),
             Some(needed) if needed == index => report.add(at.node.at, &at.path, || {
                 let message = format!("{} depends on itself", quoted(name));
-                (
-                    message,
-                    format!("remove {} from its own `dependsOn`", quoted(name)),
-                )
+                (message, format!("remove {} from its own `dependsOn`", quoted(name)))
             }),
             Some(needed) => {
                 edges.entry((index, needed)).or_insert(at.node.at);
@@ -301,30 +251,16 @@ fn read_dependency<'a>(report: &mut Report, slot: &Slot<'a>) -> Option<(DependsO
     if slot.as_text().is_some() {
         let name = report.text(slot, NOT_EMPTY)?;
         let (kind, relationship) = Default::default();
-        return Some((
-            DependsOn {
-                name,
-                kind,
-                relationship,
-            },
-            *slot,
-        ));
+        return Some((DependsOn { name, kind, relationship }, *slot));
     }
     let object = report.object(slot, &DEPENDENCY)?;
     let name = report.required(&object, "name")?;
-    let at = Slot {
-        node: slot.child("name").unwrap_or(slot.node),
-        ..*slot
-    };
+    let at = Slot { node: slot.child("name").unwrap_or(slot.node), ..*slot };
     let (kind, relationship) = (object.get("type"), object.get("relationship"));
     let dependency = DependsOn {
         name: report.text(&name, NOT_EMPTY)?,
-        kind: kind
-            .and_then(|slot| report.choice(&slot, &KINDS))
-            .unwrap_or_default(),
-        relationship: relationship
-            .and_then(|slot| report.choice(&slot, &RELATIONSHIPS))
-            .unwrap_or_default(),
+        kind: kind.and_then(|slot| report.choice(&slot, &KINDS)).unwrap_or_default(),
+        relationship: relationship.and_then(|slot| report.choice(&slot, &RELATIONSHIPS)).unwrap_or_default(),
     };
     Some((dependency, at))
 }

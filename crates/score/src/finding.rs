@@ -35,19 +35,13 @@ impl Finding {
     #[must_use]
     pub fn render(&self, file: &str, source: &str, color: bool) -> String {
         let paint = |code: &str, text: &str| {
-            if color {
-                format!("\x1b[{code}m{text}\x1b[0m")
-            } else {
-                text.to_owned()
-            }
+            if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
         };
         let place = format!("{}:{}:{}", visible(file), self.line, self.column);
         let mut out = format!("{}: {}\n", paint("1", &place), paint("31", &self.message));
         if let Some((text, start)) = self.excerpt(source) {
             let number = self.line.to_string();
-            let underlined = self
-                .length
-                .clamp(1, text.chars().count().saturating_sub(start).max(1));
+            let underlined = self.length.clamp(1, text.chars().count().saturating_sub(start).max(1));
             let caret = format!("{}{}", " ".repeat(start), "^".repeat(underlined));
             let gap = " ".repeat(number.len());
             let _ = writeln!(out, " {number} | {text}");
@@ -70,11 +64,7 @@ impl Finding {
         if shown.trim().is_empty() {
             return None;
         }
-        Some(if skipped == 0 {
-            (shown, column)
-        } else {
-            (format!("…{shown}"), column - skipped + 1)
-        })
+        Some(if skipped == 0 { (shown, column) } else { (format!("…{shown}"), column - skipped + 1) })
     }
 }
 

@@ -27,12 +27,7 @@ impl Circle {
 
     /// `a → b → a`.
     pub fn describe(&self, names: &[&str]) -> String {
-        let mut shown: Vec<String> = self
-            .nodes
-            .iter()
-            .take(NAMED)
-            .map(|node| quoted(names[*node]))
-            .collect();
+        let mut shown: Vec<String> = self.nodes.iter().take(NAMED).map(|node| quoted(names[*node])).collect();
         if self.nodes.len() > NAMED {
             shown.push("…".to_owned());
         }
@@ -100,10 +95,7 @@ mod tests {
     fn describe(edges: &[(usize, usize)]) -> Vec<String> {
         let edges = edges.iter().map(|edge| (*edge, Span::default())).collect();
         let names = ["a", "b", "c", "d"];
-        circles(4, &edges)
-            .iter()
-            .map(|circle| circle.describe(&names))
-            .collect()
+        circles(4, &edges).iter().map(|circle| circle.describe(&names)).collect()
     }
 
     #[test]
@@ -117,9 +109,7 @@ mod tests {
 
     #[test]
     fn a_long_chain_needs_no_stack() {
-        let edges = (0..100_000)
-            .map(|node| ((node, node + 1), Span::default()))
-            .collect();
+        let edges = (0..100_000).map(|node| ((node, node + 1), Span::default())).collect();
         assert!(circles(100_001, &edges).is_empty());
     }
 }

@@ -41,10 +41,7 @@ impl Metadata {
             ("annotations", []) => serde_json::to_value(&self.annotations).ok(),
             ("annotations", [key]) => self.annotations.get(key).cloned().map(Value::from),
             ("name" | "annotations", _) => None,
-            _ => rest
-                .iter()
-                .try_fold(self.extra.get(first)?, |value, key| value.get(key))
-                .cloned(),
+            _ => rest.iter().try_fold(self.extra.get(first)?, |value, key| value.get(key)).cloned(),
         }
     }
 }

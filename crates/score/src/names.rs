@@ -15,16 +15,9 @@ pub(crate) struct Shape {
     pub example: &'static str,
 }
 
-pub(crate) const ANY: Shape = Shape {
-    fits: |_| true,
-    rule: "be a text",
-    example: "text",
-};
-pub(crate) const NOT_EMPTY: Shape = Shape {
-    fits: |text| !text.is_empty(),
-    rule: "not be empty",
-    example: "",
-};
+pub(crate) const ANY: Shape = Shape { fits: |_| true, rule: "be a text", example: "text" };
+pub(crate) const NOT_EMPTY: Shape =
+    Shape { fits: |text| !text.is_empty(), rule: "not be empty", example: "" };
 pub(crate) const LABEL: Shape = Shape {
     fits: |text| is_word(text, |c| c.is_ascii_lowercase() || c.is_ascii_digit(), "-"),
     rule: "have 2 to 63 characters, lower-case letters, digits and `-`, and neither start nor end with `-`",
@@ -52,11 +45,7 @@ pub(crate) const VARIABLE: Shape = Shape {
 };
 pub(crate) const MODE: Shape = Shape {
     fits: |text| {
-        let digits = if text.len() == 4 {
-            text.strip_prefix('0').unwrap_or("")
-        } else {
-            text
-        };
+        let digits = if text.len() == 4 { text.strip_prefix('0').unwrap_or("") } else { text };
         digits.len() == 3 && digits.bytes().all(|b| matches!(b, b'0'..=b'7'))
     },
     rule: "be three octal digits in quotes, as in \"0644\"",
@@ -80,10 +69,7 @@ pub(crate) const MEMORY: Shape = Shape {
 };
 pub(crate) const HEADER: Shape = Shape {
     fits: |text| {
-        !text.is_empty()
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
     },
     rule: "be letters, digits, `-` and `_`",
     example: "X-Request-Id",
@@ -121,10 +107,7 @@ fn is_annotation(text: &str) -> bool {
 
 fn is_memory(text: &str) -> bool {
     const UNITS: [&str; 12] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei", "K", "M", "G", "T", "P", "E"];
-    let number = UNITS
-        .iter()
-        .find_map(|unit| text.strip_suffix(unit))
-        .unwrap_or(text);
+    let number = UNITS.iter().find_map(|unit| text.strip_suffix(unit)).unwrap_or(text);
     match number.split_once('.') {
         Some(("0", part)) => is_digits(part),
         Some((whole, part)) => is_digits(whole) && !whole.starts_with('0') && is_digits(part),
@@ -190,27 +173,15 @@ mod tests {
                 vec!["a", "", "-ab", "ab-", "Ab", "a.b", "a\u{202e}b", "äb", &long],
             ),
             (TYPE, vec!["Ab", "k8s-thing"], vec!["a", "a.b", "cl@ss?"]),
-            (
-                ID,
-                vec!["ab", "a.b", "a--b.c"],
-                vec!["a", ".ab", "a..b", "a-.b", "AB"],
-            ),
+            (ID, vec!["ab", "a.b", "a--b.c"], vec!["a", ".ab", "a..b", "a-.b", "AB"]),
             (
                 ANNOTATION,
                 vec!["one", "acme.org/xy", "A._-b"],
                 vec!["acme.org/x", "x", "a.org/xy", "/xy", "Acme.org/xy"],
             ),
             (MODE, vec!["644", "0644"], vec!["12", "0888", "1644", "00644"]),
-            (
-                CPU,
-                vec!["2", "0.5", "125m"],
-                vec!["", "m", "1.", ".5", "1.5m", "٣"],
-            ),
-            (
-                MEMORY,
-                vec!["1", "0.5Gi", "1.5Gi", "125M"],
-                vec!["0", "01", "1.", "1Mb", "Gi", "-1"],
-            ),
+            (CPU, vec!["2", "0.5", "125m"], vec!["", "m", "1.", ".5", "1.5m", "٣"]),
+            (MEMORY, vec!["1", "0.5Gi", "1.5Gi", "125M"], vec!["0", "01", "1.", "1Mb", "Gi", "-1"]),
         ] {
             for text in good {
                 assert!((shape.fits)(text), "{text:?} should {}", shape.rule);

@@ -120,11 +120,7 @@ impl<'a> Object<'a> {
     }
 
     fn slot<'b>(&'b self, entry: &'b Entry) -> Slot<'b> {
-        Slot {
-            node: &entry.node,
-            owner: entry.key_at,
-            path: Path::Key(&self.path, &entry.key),
-        }
+        Slot { node: &entry.node, owner: entry.key_at, path: Path::Key(&self.path, &entry.key) }
     }
 }
 
@@ -149,12 +145,7 @@ impl Report<'_> {
             path: path.to_string(),
             message,
             suggestion: (!suggestion.is_empty()).then_some(suggestion),
-            length: written
-                .chars()
-                .take_while(|c| *c != '\n')
-                .take(200)
-                .count()
-                .max(1),
+            length: written.chars().take_while(|c| *c != '\n').take(200).count().max(1),
         });
     }
 
@@ -202,11 +193,7 @@ impl Report<'_> {
             self.mismatch(slot, "a map", "write it as `key: value` lines below");
             return None;
         };
-        Some(Object {
-            entries,
-            owner: slot.owner,
-            path: slot.path,
-        })
+        Some(Object { entries, owner: slot.owner, path: slot.path })
     }
 
     /// A map from names of one shape to values read by `read`.
@@ -246,8 +233,7 @@ impl Report<'_> {
             self.mismatch(slot, "a text", "put it in quotes");
             return None;
         };
-        self.shaped(text, slot.node.at, &slot.path, "its value", shape)
-            .then(|| text.to_owned())
+        self.shaped(text, slot.node.at, &slot.path, "its value", shape).then(|| text.to_owned())
     }
 
     pub fn optional_text(&mut self, object: &Object, key: &str, shape: Shape) -> Option<String> {
@@ -266,11 +252,7 @@ impl Report<'_> {
         if let Value::Scalar(Scalar::Bool(value)) = slot.node.value {
             return Some(value);
         }
-        self.mismatch(
-            slot,
-            "`true` or `false`",
-            "write `true` or `false`, without quotes",
-        );
+        self.mismatch(slot, "`true` or `false`", "write `true` or `false`, without quotes");
         None
     }
 
@@ -375,9 +357,7 @@ fn kind(value: &Value) -> &'static str {
 fn corrected(text: &str, shape: Shape) -> Option<String> {
     let dashed = text.replace(['.', '_', ' ', '/', ':'], "-");
     let dashed = dashed.trim_matches('-');
-    [dashed.to_owned(), dashed.to_ascii_lowercase()]
-        .into_iter()
-        .find(|candidate| (shape.fits)(candidate))
+    [dashed.to_owned(), dashed.to_ascii_lowercase()].into_iter().find(|candidate| (shape.fits)(candidate))
 }
 
 /// The value as JSON. The tree is no deeper than [`limits::NESTING`], so this may recurse.
@@ -388,11 +368,8 @@ pub(crate) fn json(node: &Node) -> Json {
         Value::Scalar(Scalar::Number(number)) => Json::Number(number.clone()),
         Value::Scalar(Scalar::Text(text)) => Json::String(text.clone()),
         Value::List(items) => Json::Array(items.iter().map(|item| json(item)).collect()),
-        Value::Map(entries) => Json::Object(
-            entries
-                .iter()
-                .map(|entry| (entry.key.to_string(), json(&entry.node)))
-                .collect(),
-        ),
+        Value::Map(entries) => {
+            Json::Object(entries.iter().map(|entry| (entry.key.to_string(), json(&entry.node))).collect())
+        }
     }
 }

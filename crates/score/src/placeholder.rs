@@ -189,14 +189,8 @@ pub(crate) fn target(
         }
         return Ok(match root.as_str() {
             "metadata" => Target::Metadata(segments),
-            "resources" => Target::Resource {
-                name: segments.remove(0),
-                path: segments,
-            },
-            _ => Target::Resource {
-                name: root,
-                path: segments,
-            },
+            "resources" => Target::Resource { name: segments.remove(0), path: segments },
+            _ => Target::Resource { name: root, path: segments },
         });
     }
     let suggestion = match root.as_str() {
@@ -266,19 +260,11 @@ mod tests {
     fn targets_are_read() {
         assert_eq!(
             read("a${resources.cache.host}b${db.url}"),
-            [
-                text("a"),
-                resource("cache", &["host"]),
-                text("b"),
-                resource("db", &["url"])
-            ]
+            [text("a"), resource("cache", &["host"]), text("b"), resource("db", &["url"])]
         );
         assert_eq!(
             read(r"${metadata.annotations.example\.org/x1}"),
-            [Part::Ref(Target::Metadata(vec![
-                "annotations".into(),
-                "example.org/x1".into()
-            ]))]
+            [Part::Ref(Target::Metadata(vec!["annotations".into(), "example.org/x1".into()]))]
         );
     }
 

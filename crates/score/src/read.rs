@@ -20,11 +20,7 @@ pub(crate) fn read(source: &str, options: &Options) -> Result<Manifest, Vec<Find
         return Err(vec![too_large()]);
     }
     let source = source.strip_prefix('\u{feff}').unwrap_or(source);
-    let mut report = Report {
-        source,
-        strict: options.strict,
-        findings: Vec::new(),
-    };
+    let mut report = Report { source, strict: options.strict, findings: Vec::new() };
     let (root, flaws) = tree::build(source);
     let broken = !flaws.is_empty();
     for flaw in flaws {
@@ -34,11 +30,7 @@ pub(crate) fn read(source: &str, options: &Options) -> Result<Manifest, Vec<Find
         Some(root) if !matches!(root.value, Value::Scalar(Scalar::Null)) => read_root(&mut report, &root),
         _ if broken => None,
         _ => {
-            let at = Span {
-                line: 1,
-                column: 1,
-                ..Span::default()
-            };
+            let at = Span { line: 1, column: 1, ..Span::default() };
             report.add(at, &Path::Root, || {
                 let suggestion = "begin with `apiVersion: score.dev/v1b1`".to_owned();
                 ("the file is empty".to_owned(), suggestion)
@@ -68,19 +60,13 @@ fn too_large() -> Finding {
 
 impl Report<'_> {
     fn add_flaw(&mut self, flaw: Flaw) {
-        self.add(flaw.at, &Path::Root, || {
-            (flaw.message, flaw.suggestion.unwrap_or_default())
-        });
+        self.add(flaw.at, &Path::Root, || (flaw.message, flaw.suggestion.unwrap_or_default()));
     }
 }
 
 /// The manifest, where everything that it needs could be read.
 fn read_root(report: &mut Report, root: &Node) -> Option<Manifest> {
-    let whole = Slot {
-        node: root,
-        owner: root.at,
-        path: Path::Root,
-    };
+    let whole = Slot { node: root, owner: root.at, path: Path::Root };
     let root = report.object(&whole, &ROOT)?;
     check_version(report, &root);
     let metadata = report.required(&root, "metadata");
@@ -107,9 +93,7 @@ fn read_containers(
     let Some(slot) = report.required(root, "containers") else {
         return BTreeMap::new();
     };
-    let containers = report.map_of(&slot, LABEL, |report, slot| {
-        read_container(report, slot, references)
-    });
+    let containers = report.map_of(&slot, LABEL, |report, slot| read_container(report, slot, references));
     if let Value::Map(entries) = &slot.node.value {
         if entries.is_empty() {
             report.add(slot.owner, &slot.path, || {
@@ -127,10 +111,7 @@ fn check_order(report: &mut Report, slot: &Slot) {
     let Some(containers) = report.any_object(slot) else {
         return;
     };
-    let names: Vec<&str> = containers
-        .entries()
-        .map(|(entry, _)| entry.key.as_ref())
-        .collect();
+    let names: Vec<&str> = containers.entries().map(|(entry, _)| entry.key.as_ref()).collect();
     let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, name)| (*name, i)).collect();
     let mut edges = Edges::new();
     for (from, (_, container)) in containers.entries().enumerate() {

@@ -24,11 +24,7 @@ impl<'a> References<'a> {
         };
         let order: Vec<&str> = entries.iter().map(|entry| entry.key.as_ref()).collect();
         Self {
-            index: order
-                .iter()
-                .enumerate()
-                .map(|(index, name)| (*name, index))
-                .collect(),
+            index: order.iter().enumerate().map(|(index, name)| (*name, index)).collect(),
             readable: resources.is_none_or(|slot| matches!(slot.node.value, Value::Map(_))),
             order,
         }

@@ -25,11 +25,8 @@ const HINTS: &[(&str, &str)] = &[
 ];
 
 /// A resource as every Score tool knows it.
-const STRICT: Section = Section {
-    name: "a resource",
-    keys: &["type", "class", "id", "metadata", "params"],
-    hints: HINTS,
-};
+const STRICT: Section =
+    Section { name: "a resource", keys: &["type", "class", "id", "metadata", "params"], hints: HINTS };
 
 /// A resource that may use the short spelling of the dialect.
 const SHORT: Section = Section {
@@ -68,17 +65,8 @@ pub(crate) fn read_resource(
 
     let metadata_slot = object.get("metadata");
     let metadata_object = metadata_slot.as_ref().and_then(|slot| report.any_object(slot));
-    let metadata = metadata_object
-        .as_ref()
-        .map(|object| read_metadata(report, object));
-    let sharing = read_sharing(
-        report,
-        &object,
-        metadata_object.as_ref(),
-        index,
-        references,
-        edges,
-    );
+    let metadata = metadata_object.as_ref().map(|object| read_metadata(report, object));
+    let sharing = read_sharing(report, &object, metadata_object.as_ref(), index, references, edges);
 
     let params_slot = object.get("params");
     let params = params_slot.and_then(|slot| {
@@ -87,9 +75,7 @@ pub(crate) fn read_resource(
         references.follow(report, &slot, short, &mut |needed, at| {
             edges.entry((index, needed)).or_insert(at);
         });
-        let values = object
-            .entries()
-            .map(|(entry, slot)| (entry.key.to_string(), json(slot.node)));
+        let values = object.entries().map(|(entry, slot)| (entry.key.to_string(), json(slot.node)));
         Some(values.collect::<Map<_, _>>())
     });
     Some(Resource {
@@ -99,10 +85,7 @@ pub(crate) fn read_resource(
         metadata: metadata.unwrap_or_default(),
         params,
         sharing,
-        at: Position {
-            line: slot.owner.line as usize,
-            column: slot.owner.column as usize,
-        },
+        at: Position { line: slot.owner.line as usize, column: slot.owner.column as usize },
     })
 }
 

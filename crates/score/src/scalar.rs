@@ -21,23 +21,13 @@ pub(crate) type Problem = (String, &'static str);
 pub(crate) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Scalar, Problem> {
     if text.contains('\0') {
         let message = "a text must not hold the character NUL".to_owned();
-        return Err((
-            message,
-            "remove the `\\0`; binary content goes into `binaryContent`",
-        ));
+        return Err((message, "remove the `\\0`; binary content goes into `binaryContent`"));
     }
     let Some(tag) = tag else {
-        return if plain {
-            implicit(text)
-        } else {
-            Ok(Scalar::Text(text.to_owned()))
-        };
+        return if plain { implicit(text) } else { Ok(Scalar::Text(text.to_owned())) };
     };
     let mismatch = || {
-        let message = format!(
-            "the value does not fit its tag {}",
-            crate::finding::quoted(&tag.original())
-        );
+        let message = format!("the value does not fit its tag {}", crate::finding::quoted(&tag.original()));
         (message, "remove the tag, or correct the value")
     };
     let suffix = match tag.core_suffix() {
@@ -45,10 +35,7 @@ pub(crate) fn resolve(text: &str, plain: bool, tag: Option<&Tag>) -> Result<Scal
         None if tag.handle().is_empty() => "str",
         None if tag.handle() == "tag:yaml.org,2002:" && tag.suffix() == "timestamp" => "str",
         None => {
-            let message = format!(
-                "the tag {} is not understood",
-                crate::finding::quoted(&tag.original())
-            );
+            let message = format!("the tag {} is not understood", crate::finding::quoted(&tag.original()));
             return Err((message, "remove the tag"));
         }
     };
@@ -107,10 +94,7 @@ fn integer(text: &str) -> Result<Scalar, Problem> {
 }
 
 fn unrepresentable(text: &str) -> Problem {
-    let message = format!(
-        "the number {} is too large or not a number",
-        crate::finding::quoted(text)
-    );
+    let message = format!("the number {} is too large or not a number", crate::finding::quoted(text));
     (message, "put it in quotes to keep it as a text")
 }
 

@@ -62,11 +62,7 @@ pub(crate) struct Flaw {
 
 impl Flaw {
     fn new(at: Span, message: impl Into<String>, suggestion: &str) -> Self {
-        Self {
-            at,
-            message: message.into(),
-            suggestion: Some(suggestion.to_owned()),
-        }
+        Self { at, message: message.into(), suggestion: Some(suggestion.to_owned()) }
     }
 }
 
@@ -222,13 +218,7 @@ impl Builder {
             let message = format!("the tag {} is not understood", quoted(&tag.original()));
             self.flaw(Flaw::new(at, message, "remove the tag"));
         }
-        self.frames.push(Frame {
-            anchor,
-            at,
-            height: 1,
-            weight: limits::VALUE_WEIGHT,
-            kind,
-        });
+        self.frames.push(Frame { anchor, at, height: 1, weight: limits::VALUE_WEIGHT, kind });
         Ok(())
     }
 
@@ -238,22 +228,12 @@ impl Builder {
         };
         let (value, weight) = match frame.kind {
             Open::List(items) => (Value::List(items), frame.weight),
-            Open::Map {
-                entries,
-                seen,
-                merged,
-                ..
-            } => {
+            Open::Map { entries, seen, merged, .. } => {
                 let (entries, added) = self.merge(entries, &seen, &merged)?;
                 (Value::Map(entries), frame.weight + added)
             }
         };
-        let node = Rc::new(Node {
-            value,
-            at: frame.at,
-            height: frame.height,
-            weight,
-        });
+        let node = Rc::new(Node { value, at: frame.at, height: frame.height, weight });
         self.finish(frame.anchor, node, frame.at, root)
     }
 
@@ -280,9 +260,7 @@ impl Builder {
         frame.weight = frame.weight.saturating_add(node.weight);
         match &mut frame.kind {
             Open::List(items) => items.push(node),
-            Open::Map {
-                entries, key, merged, ..
-            } => match key.take() {
+            Open::Map { entries, key, merged, .. } => match key.take() {
                 Some(Key::Name(key, key_at)) => {
                     let node = located(node, key_at);
                     entries.push(Entry { key, key_at, node });
@@ -315,21 +293,11 @@ impl Builder {
     }
 
     fn awaits_key(&self) -> bool {
-        matches!(
-            self.frames.last(),
-            Some(Frame {
-                kind: Open::Map { key: None, .. },
-                ..
-            })
-        )
+        matches!(self.frames.last(), Some(Frame { kind: Open::Map { key: None, .. }, .. }))
     }
 
     fn set_key(&mut self, new: Key) {
-        if let Some(Frame {
-            kind: Open::Map { key, .. },
-            ..
-        }) = self.frames.last_mut()
-        {
+        if let Some(Frame { kind: Open::Map { key, .. }, .. }) = self.frames.last_mut() {
             *key = Some(new);
         }
     }
@@ -338,20 +306,12 @@ impl Builder {
     fn name(&mut self, node: &Node, at: Span) -> Result<(), Flaw> {
         let Value::Scalar(Scalar::Text(text)) = &node.value else {
             let message = "a key must be a text";
-            self.flaw(Flaw::new(
-                at,
-                message,
-                "put the key in quotes, or write a plain word",
-            ));
+            self.flaw(Flaw::new(at, message, "put the key in quotes, or write a plain word"));
             self.set_key(Key::Bad);
             return Ok(());
         };
         let text: Rc<str> = Rc::from(text.as_str());
-        let Some(Frame {
-            kind: Open::Map { seen, .. },
-            ..
-        }) = self.frames.last_mut()
-        else {
+        let Some(Frame { kind: Open::Map { seen, .. }, .. }) = self.frames.last_mut() else {
             return Ok(());
         };
         let key = match seen.insert(Rc::clone(&text), at.line) {
@@ -410,12 +370,7 @@ fn located(node: Rc<Node>, key_at: Span) -> Rc<Node> {
     if node.at.start < node.at.end || !matches!(node.value, Value::Scalar(Scalar::Null)) {
         return node;
     }
-    Rc::new(Node {
-        value: Value::Scalar(Scalar::Null),
-        at: key_at,
-        height: node.height,
-        weight: node.weight,
-    })
+    Rc::new(Node { value: Value::Scalar(Scalar::Null), at: key_at, height: node.height, weight: node.weight })
 }
 
 fn too_deep(at: Span) -> Flaw {

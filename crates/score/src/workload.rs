@@ -24,10 +24,7 @@ pub(crate) const ROOT: Section = Section {
         ),
         ("variables", "move `variables` below `containers.NAME`"),
         ("route", "declare the route under `resources`"),
-        (
-            "extensions",
-            "remove `extensions`: Score has none; `metadata` may hold more keys",
-        ),
+        ("extensions", "remove `extensions`: Score has none; `metadata` may hold more keys"),
         ("workflows", "remove `workflows`: Score has none"),
         ("spec", "move what is below `spec` to the root"),
     ],
@@ -72,11 +69,7 @@ pub(crate) fn read_metadata(report: &mut Report, slot: &Slot) -> Option<Metadata
             extra.insert(entry.key.to_string(), json(&entry.node));
         }
     }
-    Some(Metadata {
-        name: name?,
-        annotations: annotations.unwrap_or_default(),
-        extra,
-    })
+    Some(Metadata { name: name?, annotations: annotations.unwrap_or_default(), extra })
 }
 
 pub(crate) fn read_annotations(report: &mut Report, slot: &Slot) -> BTreeMap<String, String> {
@@ -100,9 +93,5 @@ fn read_port(report: &mut Report, slot: &Slot) -> Option<Port> {
     let protocol = protocol.and_then(|slot| report.choice(&slot, &PROTOCOLS));
     let target = object.get("targetPort");
     let target = target.and_then(|slot| report.port(&slot));
-    Some(Port {
-        port: port?,
-        protocol: protocol.unwrap_or_default(),
-        target_port: target.or(port)?,
-    })
+    Some(Port { port: port?, protocol: protocol.unwrap_or_default(), target_port: target.or(port)? })
 }

@@ -43,6 +43,7 @@ pub struct ApplicationRow {
 #[derive(Clone, Debug)]
 pub struct VersionRow {
     pub id: TemplateVersionId,
+    pub organisation: OrganisationId,
     pub template: TemplateId,
     pub name: String,
     pub kind: String,
@@ -326,14 +327,14 @@ impl Tx<'_> {
         row.map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.text(2)?.to_owned()))).transpose()
     }
 
-    pub fn insert_version(&mut self, organisation: OrganisationId, row: &VersionRow) -> Result<()> {
+    pub fn insert_version(&mut self, row: &VersionRow) -> Result<()> {
         self.execute(
             "INSERT INTO template_versions (id, organisation_id, template_id, version, state, manager, document, content,
                                             digest, built_in, created_at)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
             params![
                 row.id,
-                organisation,
+                row.organisation,
                 row.template,
                 &row.version,
                 &row.state,
@@ -345,7 +346,7 @@ impl Tx<'_> {
                 row.created_at
             ],
         )?;
-        self.stamp_catalogue(organisation)
+        self.stamp_catalogue(row.organisation)
     }
 
     pub fn set_version_state(
@@ -432,6 +433,7 @@ impl Tx<'_> {
 
     /// The queue of these needs, made on first use.
     pub fn queue(&mut self, manager: &str, needs: &str) -> Result<i64> {
+        self.made_queue = true;
         self.execute(
             "INSERT INTO queues (id, manager, needs) SELECT coalesce(max(id), 0) + 1, $1, $2 FROM queues",
             params![manager, needs],
@@ -447,7 +449,7 @@ impl Tx<'_> {
 
 const VERSION: &str =
     "SELECT v.id, v.template_id, t.name, t.kind, t.class, v.version, v.state, v.manager, v.document,
-    v.content, v.digest, v.built_in, v.created_at
+    v.content, v.digest, v.built_in, v.created_at, v.organisation_id
     FROM template_versions v JOIN templates t ON t.id = v.template_id";
 
 fn version_row(row: &Row) -> Result<VersionRow> {
@@ -465,6 +467,7 @@ fn version_row(row: &Row) -> Result<VersionRow> {
         digest: row.text(10)?.to_owned(),
         built_in: row.flag(11)?,
         created_at: row.int(12)?,
+        organisation: row.id(13)?,
     })
 }
 

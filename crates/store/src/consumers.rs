@@ -8,7 +8,7 @@ use conductor_domain::{
 };
 use serde_json::Value as Json;
 
-use crate::{Result, Row, Tx, params};
+use crate::{Result, Row, Tx, Value, params};
 
 #[derive(Clone, Debug)]
 pub struct ConsumerRow {
@@ -21,6 +21,34 @@ pub struct ConsumerRow {
     pub state: ConsumerState,
     pub change: ChangeId,
     pub since: i64,
+}
+
+#[derive(Clone, Debug)]
+pub struct NewConsumer {
+    pub organisation: OrganisationId,
+    pub resource: ResourceId,
+    pub application: ApplicationId,
+    pub environment: EnvironmentId,
+    pub requirement: String,
+    pub params: Json,
+    pub change: ChangeId,
+    pub now: i64,
+}
+
+impl NewConsumer {
+    fn values(&self) -> Vec<Value> {
+        vec![
+            self.resource.into(),
+            self.application.into(),
+            self.environment.into(),
+            Value::from(&self.requirement),
+            self.organisation.into(),
+            ConsumerState::Joining.as_str().into(),
+            Value::from(&self.params),
+            self.change.into(),
+            self.now.into(),
+        ]
+    }
 }
 
 impl Tx<'_> {
@@ -75,25 +103,29 @@ impl Tx<'_> {
         rows.iter().map(consumer_row).collect()
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one column each")]
-    pub fn join_consumer(
-        &mut self,
-        organisation: OrganisationId,
-        resource: ResourceId,
-        application: ApplicationId,
-        environment: EnvironmentId,
-        requirement: &str,
-        params: &Json,
-        change: ChangeId,
-        now: i64,
-    ) -> Result<()> {
-        self.put(
-            "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id, state,
-                 params, change_id, since) VALUES ($1, $2, $3, $4, $5, 'joining', $6, $7, $8)
-             ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
-             SET state = 'active', params = excluded.params, change_id = excluded.change_id",
-            params![resource, application, environment, requirement, organisation, params, change, now],
-        )
+    /// Uses that begin; one that was leaving stays.
+    pub fn join_consumers(&mut self, rows: &[NewConsumer]) -> Result<()> {
+        let rows: Vec<Vec<Value>> = rows.iter().map(NewConsumer::values).collect();
+        for piece in rows.chunks(64) {
+            let mut next = 1;
+            let mut tuples = Vec::with_capacity(piece.len());
+            for row in piece {
+                tuples.push(format!("({})", crate::tx::placeholders(next, row.len())));
+                next += row.len();
+            }
+            let values: Vec<Value> = piece.iter().flatten().cloned().collect();
+            self.put(
+                &format!(
+                    "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id,
+                         state, params, change_id, since) VALUES {}
+                     ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
+                     SET state = 'active', params = excluded.params, change_id = excluded.change_id",
+                    tuples.join(", ")
+                ),
+                &values,
+            )?;
+        }
+        Ok(())
     }
 
     pub fn leave_consumer(

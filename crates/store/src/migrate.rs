@@ -45,9 +45,12 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
     for (index, text) in MIGRATIONS.iter().enumerate().skip(at as usize) {
         for statement in statements(text) {
             let statement = if tx.is_postgres() {
-                statement.replace("/*rowid*/", "")
+                statement.replace("/*rowid*/", "").replace("/*busy*/", "WITH (fillfactor = 70)")
             } else {
-                statement.replace("BYTEA", "BLOB").replace("/*rowid*/", "WITHOUT ROWID")
+                statement
+                    .replace("BYTEA", "BLOB")
+                    .replace("/*rowid*/", "WITHOUT ROWID")
+                    .replace("/*busy*/", "WITHOUT ROWID")
             };
             tx.execute(&statement, &[])?;
         }

@@ -21,11 +21,48 @@ pub struct NewOperation {
     pub kind: OperationKind,
     pub generation: i64,
     pub conditional: bool,
+    /// The end of its change gives up uses of resources.
+    pub releasing: bool,
     pub queue: Option<i64>,
     pub open_predecessors: i64,
     pub retries: i64,
     pub payload: Option<Json>,
     pub now: i64,
+}
+
+impl NewOperation {
+    fn status(&self) -> OperationStatus {
+        let ready = self.open_predecessors == 0 && self.queue.is_some();
+        if ready { OperationStatus::Queued } else { OperationStatus::Blocked }
+    }
+
+    fn values(&self) -> Vec<Value> {
+        let status = self.status().as_str();
+        vec![
+            self.id.into(),
+            self.organisation.into(),
+            self.change.into(),
+            self.plan_number.into(),
+            self.resource.into(),
+            self.kind.as_str().into(),
+            status.into(),
+            status.into(),
+            self.generation.into(),
+            self.conditional.into(),
+            self.releasing.into(),
+            self.queue.into(),
+            self.open_predecessors.into(),
+            0i64.into(),
+            self.retries.into(),
+            self.now.into(),
+            0i64.into(),
+            0i64.into(),
+            0i64.into(),
+            0i64.into(),
+            self.payload.as_ref().into(),
+            self.now.into(),
+        ]
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +86,7 @@ pub struct OperationRow {
     pub lines: i64,
     pub cancel_requested_at: Option<i64>,
     pub result_digest: Option<Vec<u8>>,
+    pub releasing: bool,
     pub payload: Option<Json>,
     pub error: Option<Json>,
     pub created_at: i64,
@@ -58,7 +96,8 @@ pub struct OperationRow {
 
 const COLUMNS: &str = "o.id, o.organisation_id, o.change_id, o.resource_id, o.kind, o.status, o.generation,
     o.conditional, o.queue_id, o.open_predecessors, o.attempt, o.retries, o.not_before, o.worker_id, o.fence, o.renewals,
-    o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at";
+    o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at,
+    o.releasing";
 
 fn operation_row(row: &Row) -> Result<OperationRow> {
     Ok(OperationRow {
@@ -86,6 +125,7 @@ fn operation_row(row: &Row) -> Result<OperationRow> {
         created_at: row.int(21)?,
         started_at: row.opt(22, Row::int)?,
         completed_at: row.opt(23, Row::int)?,
+        releasing: row.flag(24)?,
     })
 }
 
@@ -124,34 +164,16 @@ pub struct OperationFilter {
 }
 
 impl Tx<'_> {
-    pub fn insert_operation(&mut self, new: &NewOperation) -> Result<()> {
-        let status = if new.open_predecessors == 0 && new.queue.is_some() {
+    pub fn insert_operations(&mut self, new: &[NewOperation]) -> Result<()> {
+        if new.iter().any(|new| new.status() == OperationStatus::Queued) {
             self.wake();
-            OperationStatus::Queued
-        } else {
-            OperationStatus::Blocked
-        };
-        self.put(
+        }
+        let rows: Vec<Vec<Value>> = new.iter().map(NewOperation::values).collect();
+        self.put_rows(
             "INSERT INTO operations (id, organisation_id, change_id, plan_number, resource_id, kind, prev_status, status,
-                 generation, conditional, queue_id, open_predecessors, attempt, retries, not_before, fence, renewals,
-                 lines, lease_ms, payload, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8, $9, $10, $11, 0, $12, $13, 0, 0, 0, 0, $14, $13)",
-            params![
-                new.id,
-                new.organisation,
-                new.change,
-                new.plan_number,
-                new.resource,
-                new.kind.as_str(),
-                status.as_str(),
-                new.generation,
-                new.conditional,
-                new.queue,
-                new.open_predecessors,
-                new.retries,
-                new.now,
-                new.payload.as_ref()
-            ],
+                 generation, conditional, releasing, queue_id, open_predecessors, attempt, retries, not_before, fence,
+                 renewals, lines, lease_ms, payload, created_at) VALUES",
+            &rows,
         )
     }
 
@@ -196,7 +218,7 @@ impl Tx<'_> {
     ) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
         let sql = format!("SELECT {COLUMNS}, o.inputs FROM operations o WHERE o.id = $1 FOR UPDATE");
         let row = self.query_one(&sql, params![id])?;
-        row.map(|row| Ok((operation_row(&row)?, row.opt(24, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
+        row.map(|row| Ok((operation_row(&row)?, row.opt(25, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
     }
 
     pub fn operations(
@@ -565,19 +587,12 @@ impl Tx<'_> {
 }
 
 impl Tx<'_> {
-    /// The change of an operation, when its end gives up uses of resources.
-    pub fn releasing_change_of(&mut self, id: OperationId) -> Result<Option<ChangeId>> {
-        let row = self.query_one(
-            "SELECT c.id FROM operations o JOIN changes c ON c.id = o.change_id WHERE o.id = $1 AND c.releases > 0",
-            params![id],
-        )?;
-        row.map(|row| row.id(0)).transpose()
-    }
-
     /// Another change answers for an operation from here on.
     pub fn hand_operation(&mut self, id: OperationId, from: ChangeId, to: ChangeId) -> Result<()> {
         self.put_one(
-            "UPDATE operations SET change_id = $3, cancel_requested_at = NULL WHERE id = $1 AND change_id = $2",
+            "UPDATE operations SET change_id = $3, cancel_requested_at = NULL,
+                 releasing = (SELECT CASE WHEN c.releases > 0 THEN 1 ELSE 0 END FROM changes c WHERE c.id = $3)
+             WHERE id = $1 AND change_id = $2",
             params![id, from, to],
         )?;
         self.put_one("UPDATE changes SET open_operations = open_operations + 1 WHERE id = $1", params![to])

@@ -247,7 +247,12 @@ fn transact(session: &mut PgSession, work: &mut dyn Work, write: bool, sealer: &
         return false;
     }
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut tx = Tx { backend: Backend::Postgres(session), sealer: sealer.clone(), wake: false };
+        let mut tx = Tx {
+            backend: Backend::Postgres(session),
+            sealer: sealer.clone(),
+            wake: false,
+            made_queue: false,
+        };
         (work.run(&mut tx), tx.wake)
     }));
     match attempt {

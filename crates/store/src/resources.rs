@@ -117,8 +117,55 @@ pub struct NewResourceRow<'a> {
     pub environment: EnvironmentId,
     pub new: &'a conductor_domain::plan::NewResource,
     pub spec: Json,
+    pub change: ChangeId,
     pub actor: &'a str,
     pub now: i64,
+}
+
+impl NewResourceRow<'_> {
+    fn values(&self) -> Vec<Value> {
+        let new = self.new;
+        vec![
+            new.id.into(),
+            self.organisation.into(),
+            self.environment.into(),
+            new.key.domain.into(),
+            Value::from(&new.key.kind),
+            Value::from(&new.key.class),
+            new.key.tag.as_str().into(),
+            Value::from(&new.key.name),
+            Value::from(&new.name),
+            Value::from(&new.slug),
+            new.workload.into(),
+            new.version.into(),
+            State::Provision.as_str().into(),
+            State::Provision.as_str().into(),
+            place(State::Provision).into(),
+            Status::Queued.as_str().into(),
+            new.kept_by.as_str().into(),
+            0i64.into(),
+            1i64.into(),
+            0i64.into(),
+            Value::from(&self.spec),
+            0i64.into(),
+            0i64.into(),
+            new.replaces.unwrap_or(new.id).into(),
+            self.change.into(),
+            self.change.into(),
+            self.actor.into(),
+            self.now.into(),
+            self.now.into(),
+        ]
+    }
+}
+
+/// What the keys go by.
+fn place(state: State) -> &'static str {
+    match state {
+        State::Provision | State::Provisioned => "live",
+        State::Destroy => "doomed",
+        State::Destroyed => "gone",
+    }
 }
 
 /// Long lists are asked for in pieces.
@@ -175,8 +222,8 @@ impl Tx<'_> {
                     at + 4,
                     at + 5
                 );
-                terms.push(format!("({term} AND r.state IN ('provision', 'provisioned'))"));
-                terms.push(format!("({term} AND r.state = 'destroy')"));
+                terms.push(format!("({term} AND r.place = 'live')"));
+                terms.push(format!("({term} AND r.place = 'doomed')"));
                 values.extend([
                     key.domain.into(),
                     Value::from(&key.kind),
@@ -259,38 +306,18 @@ impl Tx<'_> {
         self.query(&sql, &values)?.iter().map(resource_row).collect()
     }
 
-    pub fn insert_resource(&mut self, row: &NewResourceRow<'_>) -> Result<()> {
-        let new = row.new;
-        let lineage = new.replaces.unwrap_or(new.id);
-        self.put(
+    pub fn insert_resources(&mut self, rows: &[NewResourceRow<'_>]) -> Result<()> {
+        let rows: Vec<Vec<Value>> = rows.iter().map(NewResourceRow::values).collect();
+        self.put_rows(
             "INSERT INTO resources (id, organisation_id, environment_id, domain_id, kind, class, key_tag, key_name, name,
-                 slug, workload, template_version_id, prev_state, state, status, kept_by, protected, generation,
-                 observed_generation, spec, fence, waiters, lineage_id, created_by, created_at, updated_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 'provision', 'provision', 'queued', $13, 0, 1, 0,
-                 $14, 0, 0, $15, $16, $17, $17)",
-            params![
-                new.id,
-                row.organisation,
-                row.environment,
-                new.key.domain,
-                &new.key.kind,
-                &new.key.class,
-                new.key.tag.as_str(),
-                &new.key.name,
-                &new.name,
-                &new.slug,
-                new.workload,
-                new.version,
-                new.kept_by.as_str(),
-                &row.spec,
-                lineage,
-                row.actor,
-                row.now
-            ],
+                 slug, workload, template_version_id, prev_state, state, place, status, kept_by, protected, generation,
+                 observed_generation, spec, fence, waiters, lineage_id, made_change_id, spec_change_id, created_by,
+                 created_at, updated_at) VALUES",
+            &rows,
         )
     }
 
-    /// A new desired state.
+    /// A new desired state; the one before is kept as a revision.
     #[allow(clippy::too_many_arguments, reason = "one column each")]
     pub fn specify_resource(
         &mut self,
@@ -300,20 +327,32 @@ impl Tx<'_> {
         version: TemplateVersionId,
         spec: &Json,
         generation: i64,
+        change: ChangeId,
         now: i64,
     ) -> Result<()> {
+        self.put(
+            "INSERT INTO revisions (resource_id, number, organisation_id, state, template_version_id, spec, change_id,
+                 created_at)
+             SELECT id, generation, organisation_id,
+                 CASE WHEN observed_generation = generation THEN 'applied' ELSE 'failed' END, template_version_id, spec,
+                 spec_change_id, updated_at FROM resources WHERE id = $1",
+            params![id],
+        )?;
         self.put_one(
-            "UPDATE resources SET prev_state = state, state = $4, status = $5, template_version_id = $6, spec = $7,
-                 generation = $8, updated_at = $9 WHERE id = $1 AND state = $2 AND status = $3",
+            "UPDATE resources SET prev_state = state, state = $4, place = $5, status = $6, template_version_id = $7,
+                 spec = $8, generation = $9, spec_change_id = $10, updated_at = $11
+             WHERE id = $1 AND state = $2 AND status = $3",
             params![
                 id,
                 from.0.as_str(),
                 from.1.as_str(),
                 to.0.as_str(),
+                place(to.0),
                 to.1.as_str(),
                 version,
                 spec,
                 generation,
+                change,
                 now
             ],
         )
@@ -329,9 +368,18 @@ impl Tx<'_> {
         now: i64,
     ) -> Result<()> {
         self.put_one(
-            "UPDATE resources SET prev_state = state, state = $4, status = $5, message = $6, updated_at = $7
+            "UPDATE resources SET prev_state = state, state = $4, place = $5, status = $6, message = $7, updated_at = $8
              WHERE id = $1 AND state = $2 AND status = $3",
-            params![id, from.0.as_str(), from.1.as_str(), to.0.as_str(), to.1.as_str(), message, now],
+            params![
+                id,
+                from.0.as_str(),
+                from.1.as_str(),
+                to.0.as_str(),
+                place(to.0),
+                to.1.as_str(),
+                message,
+                now
+            ],
         )
     }
 
@@ -355,7 +403,7 @@ impl Tx<'_> {
         self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
     }
 
-    /// A success: what was desired is applied. Tells whether somebody waits for it.
+    /// A success: what was desired is applied. Tells its name, and whether somebody waits for it.
     #[allow(clippy::too_many_arguments, reason = "one column each")]
     pub fn apply_resource(
         &mut self,
@@ -367,18 +415,18 @@ impl Tx<'_> {
         manager_state: Option<Vec<u8>>,
         external_id: Option<&str>,
         now: i64,
-    ) -> Result<bool> {
+    ) -> Result<(String, bool)> {
         let row = self.query_one(
             "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
                  applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
                  external_id = $7, message = NULL, error = NULL, updated_at = $8,
                  inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
                  inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
-             WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters",
+             WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters, name",
             params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now],
         )?;
         let row = row.ok_or_else(|| Error::Moved("a resource that was in progress".into()))?;
-        Ok(row.int(0)? > 0)
+        Ok((row.text(1)?.to_owned(), row.int(0)? > 0))
     }
 
     /// Inputs turned out unchanged: the new desired state is what is there.
@@ -394,7 +442,7 @@ impl Tx<'_> {
     /// Gone: no outputs, no inputs, no consumers.
     pub fn destroy_resource(&mut self, id: ResourceId, from: (State, Status), now: i64) -> Result<()> {
         self.put_one(
-            "UPDATE resources SET prev_state = state, state = 'destroyed', status = 'done', outputs = NULL, inputs = NULL,
+            "UPDATE resources SET prev_state = state, state = 'destroyed', place = 'gone', status = 'done', outputs = NULL, inputs = NULL,
                  inputs_digest = NULL, applied_spec = NULL, applied_version_id = NULL, manager_state = NULL,
                  message = NULL, error = NULL, updated_at = $4
              WHERE id = $1 AND state = $2 AND status = $3",
@@ -422,7 +470,7 @@ impl Tx<'_> {
     /// Live, made for consumers, and nobody left. A workload holds nothing: its application's uses do.
     pub fn unused_resources(&mut self, among: Option<&BTreeSet<ResourceId>>) -> Result<BTreeSet<ResourceId>> {
         let mut found = BTreeSet::new();
-        let unused = "r.state IN ('provision', 'provisioned') AND r.kept_by = 'consumers' AND r.protected = 0
+        let unused = "r.place = 'live' AND r.kept_by = 'consumers' AND r.protected = 0
             AND r.workload = 0
             AND NOT EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id)
             AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.resource_id = r.id
@@ -480,42 +528,16 @@ impl Tx<'_> {
         )?;
         Ok(found)
     }
-
-    /// A new desired state is on record.
-    #[allow(clippy::too_many_arguments, reason = "one column each")]
-    pub fn insert_revision(
-        &mut self,
-        organisation: OrganisationId,
-        resource: ResourceId,
-        number: i64,
-        version: TemplateVersionId,
-        spec: &Json,
-        change: ChangeId,
-        now: i64,
-    ) -> Result<()> {
-        self.put(
-            "INSERT INTO revisions (resource_id, number, organisation_id, state, template_version_id, spec, change_id,
-                 created_at) VALUES ($1, $2, $3, 'applying', $4, $5, $6, $7)",
-            params![resource, number, organisation, version, spec, change, now],
-        )
-    }
-
-    pub fn settle_revision(&mut self, resource: ResourceId, number: i64, state: &str) -> Result<()> {
-        self.put(
-            "UPDATE revisions SET state = $3 WHERE resource_id = $1 AND number = $2 AND state = 'applying'",
-            params![resource, number, state],
-        )
-    }
 }
 
 /// What a cancelled deployment takes back.
 impl Tx<'_> {
-    /// Resources that came to be by this change: their first revision is its own. Without `begun`, only those no
+    /// Resources that came to be by this change. Without `begun`, only those no
     /// worker was ever handed.
     pub fn made_by(&mut self, change: ChangeId, begun: bool) -> Result<BTreeSet<ResourceId>> {
         let rows = self.query(
-            "SELECT v.resource_id FROM revisions v JOIN resources r ON r.id = v.resource_id
-             WHERE v.change_id = $1 AND v.number = 1 AND (r.fence = 0 OR $2 = 1)",
+            "SELECT DISTINCT r.id FROM operations o JOIN resources r ON r.id = o.resource_id
+             WHERE o.change_id = $1 AND r.made_change_id = $1 AND (r.fence = 0 OR $2 = 1)",
             params![change, begun],
         )?;
         rows.iter().map(|row| row.id(0)).collect()

@@ -159,7 +159,12 @@ fn write_loop(
 fn run_in_savepoint(connection: &Connection, work: &mut dyn Work, sealer: &Arc<Sealer>) -> bool {
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
         connection.execute_batch("SAVEPOINT work")?;
-        let mut tx = Tx { backend: Backend::Sqlite(connection), sealer: sealer.clone(), wake: false };
+        let mut tx = Tx {
+            backend: Backend::Sqlite(connection),
+            sealer: sealer.clone(),
+            wake: false,
+            made_queue: false,
+        };
         let kept = work.run(&mut tx);
         let wake = tx.wake;
         connection.execute_batch(if kept { "RELEASE work" } else { "ROLLBACK TO work; RELEASE work" })?;
@@ -183,7 +188,12 @@ fn read_loop(connection: &Connection, reads: &Receiver<Box<dyn Work>>, sealer: &
     while let Ok(mut work) = reads.recv() {
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
             connection.execute_batch("BEGIN")?;
-            let mut tx = Tx { backend: Backend::Sqlite(connection), sealer: sealer.clone(), wake: false };
+            let mut tx = Tx {
+                backend: Backend::Sqlite(connection),
+                sealer: sealer.clone(),
+                wake: false,
+                made_queue: false,
+            };
             work.run(&mut tx);
             connection.execute_batch("ROLLBACK")?;
             Ok::<(), Error>(())

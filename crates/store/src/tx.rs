@@ -24,6 +24,7 @@ pub struct Tx<'a> {
     pub(crate) backend: Backend<'a>,
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) wake: bool,
+    pub(crate) made_queue: bool,
 }
 
 impl Tx<'_> {
@@ -87,6 +88,11 @@ impl Tx<'_> {
     /// Somebody may be waiting for what this transaction does.
     pub fn wake(&mut self) {
         self.wake = true;
+    }
+
+    /// A queue was made in here and may yet be rolled back.
+    pub fn made_queue(&self) -> bool {
+        self.made_queue
     }
 
     pub fn sealer(&self) -> Arc<Sealer> {

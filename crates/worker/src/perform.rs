@@ -51,13 +51,7 @@ impl Performer {
         let book = Arc::new(LogBook::new(self.clock.clone(), Masker::new(secrets)));
         let (journaled, journal) = watch::channel(0);
         let (link, pages) = (self.link.clone(), book.clone());
-        let reporter = Arc::new(Reporter {
-            link,
-            claim,
-            book: pages,
-            halting: halting.clone(),
-            journaled,
-        });
+        let reporter = Arc::new(Reporter { link, claim, book: pages, halting: halting.clone(), journaled });
         // The answer may have been long on its way: then the lease is checked before anything is touched.
         if !halting.is_fresh() && !reporter.renew().await {
             return;
@@ -134,9 +128,7 @@ impl Performer {
         let layout = self.layout.clone();
         match spawn_blocking(move || JobFolder::create(&layout, claim)).await {
             Ok(Ok(folder)) => Ok(Arc::new(folder)),
-            Ok(Err(error)) => Err(Failure::transient(format!(
-                "the job's folder cannot be made: {error}"
-            ))),
+            Ok(Err(error)) => Err(Failure::transient(format!("the job's folder cannot be made: {error}"))),
             Err(error) => Err(panicked("making the job's folder", error)),
         }
     }
@@ -159,12 +151,10 @@ impl Performer {
         if path.is_dir() {
             return Ok(path);
         }
-        let packed = persist(halting, || self.link.blob(digest))
-            .await
-            .map_err(|failure| Failure {
-                message: format!("the template's files: {}", failure.message),
-                ..failure
-            })?;
+        let packed = persist(halting, || self.link.blob(digest)).await.map_err(|failure| Failure {
+            message: format!("the template's files: {}", failure.message),
+            ..failure
+        })?;
         let (layout, folder, digest) = (self.layout.clone(), folder.clone(), digest.to_owned());
         match spawn_blocking(move || layout.unpack(&folder, &digest, &packed)).await {
             Ok(unpacked) => {
@@ -183,18 +173,12 @@ impl Performer {
         let content = match described.content {
             Some(packed) => {
                 let body = bytes::Bytes::from(packed.bytes);
-                persist(halting, || {
-                    self.link.keep_blob(claim, &packed.digest, body.clone())
-                })
-                .await?;
+                persist(halting, || self.link.keep_blob(claim, &packed.digest, body.clone())).await?;
                 Some(packed.digest)
             }
             None => None,
         };
-        Ok(JobResult::Described {
-            description: described.description,
-            content,
-        })
+        Ok(JobResult::Described { description: described.description, content })
     }
 }
 
@@ -210,11 +194,7 @@ async fn run_manager(manager: Arc<dyn Manager>, job: JobContext, task: Task) -> 
             Ok(Outcome::Done(JobResult::Done(Box::new(done))))
         }
         Task::Describe { config, parameters } => {
-            let source = TemplateSource {
-                config,
-                parameters,
-                content: job.content.clone(),
-            };
+            let source = TemplateSource { config, parameters, content: job.content.clone() };
             Ok(Outcome::Described(manager.describe(&job, &source).await?))
         }
     }
@@ -299,9 +279,9 @@ fn told(failure: Failure, halting: &Halting, book: &LogBook) -> Failure {
 fn panicked(what: &str, error: JoinError) -> Failure {
     let said = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
         Ok(text) => *text,
-        Err(panic) => panic
-            .downcast::<&str>()
-            .map_or_else(|_| "no reason given".to_owned(), |text| text.to_string()),
+        Err(panic) => {
+            panic.downcast::<&str>().map_or_else(|_| "no reason given".to_owned(), |text| text.to_string())
+        }
     };
     match error.try_into_panic() {
         Ok(panic) => Failure::failed(format!("{what} panicked: {}", said(panic))),

@@ -95,11 +95,7 @@ impl Reporter {
     async fn send(&self, over: &mut oneshot::Receiver<()>) -> Option<LinkResult<()>> {
         let batch = self.book.take();
         let sent = now_ms();
-        let limit = self
-            .halting
-            .renewal_every()
-            .max(Duration::from_millis(500))
-            .min(ANSWER_WITHIN);
+        let limit = self.halting.renewal_every().max(Duration::from_millis(500)).min(ANSWER_WITHIN);
         let call = answered(limit, self.link.update(self.claim, batch.clone()));
         tokio::pin!(call);
         let (answer, ended) = tokio::select! {
@@ -125,8 +121,7 @@ impl Reporter {
     fn accepted(&self, batch: &Update, sent: u64) {
         self.halting.renewed(sent);
         if !batch.journal.is_empty() {
-            self.journaled
-                .send_modify(|count| *count += batch.journal.len() as u64);
+            self.journaled.send_modify(|count| *count += batch.journal.len() as u64);
         }
     }
 
@@ -168,10 +163,7 @@ impl Reporter {
         }
         let rest = self.book.take();
         loop {
-            let completion = Completion {
-                result: result.clone(),
-                rest: rest.clone(),
-            };
+            let completion = Completion { result: result.clone(), rest: rest.clone() };
             match answered(ANSWER_WITHIN, self.link.complete(self.claim, completion)).await {
                 Ok(()) | Err(LinkError::Lost) => return,
                 Err(LinkError::Unreachable(message)) => {

@@ -93,17 +93,8 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(link: Arc<dyn WorkerLink>, registry: Registry, config: WorkerConfig) -> Self {
-        let guard = GuardKeeper {
-            command: config.guard.clone(),
-            current: Mutex::new(None),
-        };
-        Self {
-            link,
-            registry,
-            config,
-            guard: Arc::new(guard),
-            states: Arc::default(),
-        }
+        let guard = GuardKeeper { command: config.guard.clone(), current: Mutex::new(None) };
+        Self { link, registry, config, guard: Arc::new(guard), states: Arc::default() }
     }
 
     /// Works until `done` resolves, then lets its jobs finish.
@@ -132,18 +123,12 @@ impl Worker {
             clock: self.config.clock.clone(),
             unpacking: Mutex::new(()),
         };
-        Shift::new(self, performer, &shutdown)
-            .work(&shutdown)
-            .await
-            .map_err(WorkerError::Refused)
+        Shift::new(self, performer, &shutdown).work(&shutdown).await.map_err(WorkerError::Refused)
     }
 
     fn open_folder(&self) -> Result<Layout, WorkerError> {
         let path = &self.config.data;
-        let failed = |source| WorkerError::Folder {
-            path: path.clone(),
-            source,
-        };
+        let failed = |source| WorkerError::Folder { path: path.clone(), source };
         let layout = Layout::open(path).map_err(failed)?;
         match layout.sweep() {
             Ok(0) => {}

@@ -69,9 +69,7 @@ impl<'a> Shift<'a> {
                 open = self.next_ask().map(|ask| self.ask(ask, Duration::ZERO));
             }
             if self.jobs.is_empty()
-                && !open
-                    .as_ref()
-                    .is_some_and(|open| open.looks_back() || open.ask.slots > 0)
+                && !open.as_ref().is_some_and(|open| open.looks_back() || open.ask.slots > 0)
             {
                 return self.refused.map_or(Ok(()), Err);
             }
@@ -118,13 +116,7 @@ impl<'a> Shift<'a> {
             request: Uuid::now_v7(),
             repeated: false,
             slots,
-            managers: self
-                .worker
-                .registry
-                .names()
-                .into_iter()
-                .map(str::to_owned)
-                .collect(),
+            managers: self.worker.registry.names().into_iter().map(str::to_owned).collect(),
             labels: config.labels.clone(),
             wait_ms: config.wait.as_millis() as u64,
             running,
@@ -134,10 +126,7 @@ impl<'a> Shift<'a> {
 
     /// What runs and has not been told to stop: the rest need not be told again, and again.
     fn heeding(&self) -> Vec<OperationId> {
-        let heeding = self
-            .running
-            .iter()
-            .filter(|(_, (_, halting))| halting.halted().is_none());
+        let heeding = self.running.iter().filter(|(_, (_, halting))| halting.halted().is_none());
         heeding.map(|(&operation, _)| operation).collect()
     }
 
@@ -150,10 +139,7 @@ impl<'a> Shift<'a> {
             let sent = now_ms();
             let limit = Duration::from_millis(again.wait_ms) + LATE;
             let answer = timeout(limit, link.acquire(again)).await;
-            (
-                sent,
-                answer.unwrap_or_else(|_| Err(LinkError::Unreachable("no answer in time".to_owned()))),
-            )
+            (sent, answer.unwrap_or_else(|_| Err(LinkError::Unreachable("no answer in time".to_owned()))))
         });
         Open { ask, answer }
     }
@@ -196,13 +182,7 @@ impl<'a> Shift<'a> {
         if self.stage == Stage::Cancelling {
             halting.halt(Halt::Cancelled);
         }
-        let (performer, taken) = (
-            self.performer.clone(),
-            Taken {
-                order,
-                halting: halting.clone(),
-            },
-        );
+        let (performer, taken) = (self.performer.clone(), Taken { order, halting: halting.clone() });
         let task = self.jobs.spawn(async move { performer.perform(taken).await });
         self.running.insert(operation, (task.id(), halting));
     }
@@ -225,13 +205,7 @@ impl<'a> Shift<'a> {
         match open.ask.slots {
             0 => open,
             _ => self.ask(
-                Acquire {
-                    repeated: true,
-                    slots: 0,
-                    wait_ms: 0,
-                    running: self.heeding(),
-                    ..open.ask
-                },
+                Acquire { repeated: true, slots: 0, wait_ms: 0, running: self.heeding(), ..open.ask },
                 Duration::ZERO,
             ),
         }

@@ -19,9 +19,7 @@ pub struct Shutdown {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self {
-            stage: Arc::new(watch::Sender::new(Stage::Working)),
-        }
+        Self { stage: Arc::new(watch::Sender::new(Stage::Working)) }
     }
 }
 

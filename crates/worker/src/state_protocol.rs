@@ -40,17 +40,11 @@ pub struct StateReply {
 
 impl StateReply {
     fn empty(status: u16) -> Self {
-        Self {
-            status,
-            body: Bytes::new(),
-        }
+        Self { status, body: Bytes::new() }
     }
 
     fn text(status: u16, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            body: Bytes::from(text.into()),
-        }
+        Self { status, body: Bytes::from(text.into()) }
     }
 }
 
@@ -65,10 +59,9 @@ pub async fn answer_state(store: &dyn StateStore, request: StateRequest<'_>) -> 
             Some(body) if !body.is_empty() => StateReply { status: 200, body },
             _ => StateReply::empty(204),
         }),
-        "POST" | "PUT" => store
-            .write(lock_id(request.query), request.body)
-            .await
-            .map(|()| StateReply::empty(200)),
+        "POST" | "PUT" => {
+            store.write(lock_id(request.query), request.body).await.map(|()| StateReply::empty(200))
+        }
         "LOCK" => match serde_json::from_slice(&request.body) {
             Ok(lock) => store.lock(lock).await.map(locked),
             Err(error) => return StateReply::text(400, format!("this is not a lock: {error}")),
@@ -90,10 +83,9 @@ pub async fn answer_state(store: &dyn StateStore, request: StateRequest<'_>) -> 
 fn locked(answer: LockAnswer) -> StateReply {
     match answer {
         LockAnswer::Taken => StateReply::empty(200),
-        LockAnswer::HeldBy(holder) => StateReply {
-            status: 423,
-            body: serde_json::to_vec(&holder).unwrap_or_default().into(),
-        },
+        LockAnswer::HeldBy(holder) => {
+            StateReply { status: 423, body: serde_json::to_vec(&holder).unwrap_or_default().into() }
+        }
     }
 }
 

@@ -76,24 +76,11 @@ impl StateServer {
         });
         let (path, password) = (format!("/{}", secret()), secret());
         let credentials = STANDARD.encode(format!("{USERNAME}:{password}"));
-        let state = JobState {
-            link,
-            claim,
-            authorization: format!("Basic {credentials}"),
-        };
+        let state = JobState { link, claim, authorization: format!("Basic {credentials}") };
         lock(&self.jobs).insert(path.clone(), Arc::new(state));
         let url = format!("http://{}:{port}{path}", Ipv4Addr::LOCALHOST);
-        let address = StateAddress {
-            url,
-            username: USERNAME.to_owned(),
-            password,
-            port,
-        };
-        StateDoor {
-            address,
-            path,
-            jobs: self.jobs.clone(),
-        }
+        let address = StateAddress { url, username: USERNAME.to_owned(), password, port };
+        StateDoor { address, path, jobs: self.jobs.clone() }
     }
 
     fn listen(&self) -> std::io::Result<(u16, AbortHandle)> {
@@ -133,17 +120,11 @@ async fn handle(State(jobs): State<Jobs>, request: Request) -> Response {
     let request = StateRequest {
         method: head.method.as_str(),
         query: head.uri.query().unwrap_or_default(),
-        content_md5: head
-            .headers
-            .get("content-md5")
-            .and_then(|value| value.to_str().ok()),
+        content_md5: head.headers.get("content-md5").and_then(|value| value.to_str().ok()),
         body,
     };
     let answer = answer_state(&*job, request).await;
-    reply(
-        StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-        answer.body,
-    )
+    reply(StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), answer.body)
 }
 
 fn reply(status: StatusCode, body: Bytes) -> Response {
@@ -154,14 +135,8 @@ fn reply(status: StatusCode, body: Bytes) -> Response {
 
 /// Takes the same time wherever the difference is.
 fn authorized(headers: &HeaderMap, wanted: &str) -> bool {
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .map(|value| value.as_bytes())
-        .unwrap_or_default();
-    let differences = given
-        .iter()
-        .zip(wanted.as_bytes())
-        .fold(0, |sum, (a, b)| sum | (a ^ b));
+    let given = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes()).unwrap_or_default();
+    let differences = given.iter().zip(wanted.as_bytes()).fold(0, |sum, (a, b)| sum | (a ^ b));
     given.len() == wanted.len() && differences == 0
 }
 

@@ -73,11 +73,7 @@ pub fn read(source: &str) -> Result<Vec<Document>, Finding> {
 
 enum Open {
     List(Vec<Value>),
-    Map {
-        entries: Map<String, Value>,
-        merged: Vec<Value>,
-        key: Option<String>,
-    },
+    Map { entries: Map<String, Value>, merged: Vec<Value>, key: Option<String> },
 }
 
 #[derive(Default)]
@@ -93,10 +89,7 @@ struct Reader {
 impl Reader {
     fn begin(&mut self) {
         let values = self.values;
-        *self = Self {
-            values,
-            ..Self::default()
-        };
+        *self = Self { values, ..Self::default() };
     }
 
     fn end(&mut self) -> Option<Document> {
@@ -115,11 +108,8 @@ impl Reader {
                 if self.awaits_key() {
                     return self.key(&text, plain, place);
                 }
-                let value = if plain && !as_text {
-                    implicit(&text)
-                } else {
-                    Value::String(text.into_owned())
-                };
+                let value =
+                    if plain && !as_text { implicit(&text) } else { Value::String(text.into_owned()) };
                 self.finish(value, anchor, place)
             }
             Event::Alias(id) => {
@@ -132,11 +122,7 @@ impl Reader {
             }
             Event::SequenceStart(_, anchor, _) => self.enter(Open::List(Vec::new()), anchor, place),
             Event::MappingStart(_, anchor, _) => {
-                let map = Open::Map {
-                    entries: Map::new(),
-                    merged: Vec::new(),
-                    key: None,
-                };
+                let map = Open::Map { entries: Map::new(), merged: Vec::new(), key: None };
                 self.enter(map, anchor, place)
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
@@ -150,11 +136,7 @@ impl Reader {
     fn enter(&mut self, open: Open, anchor: usize, place: (usize, usize)) -> Result<(), Finding> {
         self.count(1, place)?;
         if self.awaits_key() {
-            return Err(self.wrong(
-                place,
-                "a key must be a text",
-                "write a plain word before the colon",
-            ));
+            return Err(self.wrong(place, "a key must be a text", "write a plain word before the colon"));
         }
         if self.open.is_empty() {
             self.places.insert(String::new(), place);
@@ -242,9 +224,7 @@ impl Reader {
 fn close(open: Open) -> Value {
     match open {
         Open::List(items) => Value::Array(items),
-        Open::Map {
-            mut entries, merged, ..
-        } => {
+        Open::Map { mut entries, merged, .. } => {
             for value in merged {
                 let Value::Object(theirs) = value else { continue };
                 for (key, value) in theirs {
@@ -277,23 +257,13 @@ fn implicit(text: &str) -> Value {
         return Value::String(text.to_owned());
     }
     let radix = |prefix: &str, radix| {
-        text.strip_prefix(prefix)
-            .and_then(|digits| u64::from_str_radix(digits, radix).ok())
-            .map(Number::from)
+        text.strip_prefix(prefix).and_then(|digits| u64::from_str_radix(digits, radix).ok()).map(Number::from)
     };
-    let whole = || {
-        text.parse::<i64>()
-            .map(Number::from)
-            .or_else(|_| text.parse::<u64>().map(Number::from))
-            .ok()
-    };
+    let whole =
+        || text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)).ok();
     let float = || {
-        let plain = digits
-            .chars()
-            .all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-'));
-        plain
-            .then(|| text.parse::<f64>().ok().and_then(Number::from_f64))
-            .flatten()
+        let plain = digits.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-'));
+        plain.then(|| text.parse::<f64>().ok().and_then(Number::from_f64)).flatten()
     };
     radix("0x", 16)
         .or_else(|| radix("0o", 8))

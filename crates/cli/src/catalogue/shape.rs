@@ -41,22 +41,10 @@ const KINDS: [Kind; 7] = [
     Kind {
         name: "Application",
         required: &[],
-        optional: &[
-            "description",
-            "repository",
-            "path",
-            "branches",
-            "owners",
-            "labels",
-        ],
+        optional: &["description", "repository", "path", "branches", "owners", "labels"],
         open: false,
     },
-    Kind {
-        name: "Integration",
-        required: &[],
-        optional: &[],
-        open: true,
-    },
+    Kind { name: "Integration", required: &[], optional: &[], open: true },
     Kind {
         name: "Template",
         required: &["type", "manager"],
@@ -85,35 +73,18 @@ const KINDS: [Kind; 7] = [
         ],
         open: false,
     },
-    Kind {
-        name: "Rule",
-        required: &["template", "match"],
-        optional: &["description"],
-        open: false,
-    },
+    Kind { name: "Rule", required: &["template", "match"], optional: &["description"], open: false },
     Kind {
         name: "Pool",
         required: &["environment", "template"],
-        optional: &[
-            "size",
-            "min",
-            "max",
-            "sharingPolicy",
-            "parameters",
-            "idle",
-            "auto",
-            "description",
-        ],
+        optional: &["size", "min", "max", "sharingPolicy", "parameters", "idle", "auto", "description"],
         open: false,
     },
 ];
 
 /// Where a kind stands in the order.
 pub fn rank(kind: &str) -> usize {
-    KINDS
-        .iter()
-        .position(|known| known.name == kind)
-        .unwrap_or(KINDS.len())
+    KINDS.iter().position(|known| known.name == kind).unwrap_or(KINDS.len())
 }
 
 /// What is wrong with a document, before anybody asks what it means.
@@ -121,10 +92,7 @@ pub fn check(document: &Document) -> Vec<Finding> {
     let at = |path: &str, message: String, suggestion: String| {
         let (line, column) = document.place(path);
         let mut found = finding(line, column, path, &message, &suggestion);
-        found.length = path
-            .rsplit('.')
-            .next()
-            .map_or(1, |key| key.chars().count().max(1));
+        found.length = path.rsplit('.').next().map_or(1, |key| key.chars().count().max(1));
         found
     };
     let Some(map) = document.value.as_object() else {
@@ -135,21 +103,15 @@ pub fn check(document: &Document) -> Vec<Finding> {
     let all = || format!("one of {}", names().collect::<Vec<_>>().join(", "));
     let kind = match map.get("kind") {
         None => {
-            return vec![at(
-                "",
-                "this document has no `kind`".into(),
-                format!("add `kind:`, {}", all()),
-            )];
+            return vec![at("", "this document has no `kind`".into(), format!("add `kind:`, {}", all()))];
         }
         Some(Value::String(word)) => match KINDS.iter().find(|kind| kind.name == word) {
             Some(kind) => kind,
             None => {
                 let close =
                     nearest(word, names()).or_else(|| names().find(|name| name.eq_ignore_ascii_case(word)));
-                let suggestion = close.map_or_else(
-                    || format!("write {}", all()),
-                    |name| format!("did you mean `{name}`?"),
-                );
+                let suggestion = close
+                    .map_or_else(|| format!("write {}", all()), |name| format!("did you mean `{name}`?"));
                 let mut found = at("kind", format!("`{word}` is not a kind of document"), suggestion);
                 found.column += "kind: ".len();
                 found.length = word.chars().count().max(1);
@@ -157,56 +119,27 @@ pub fn check(document: &Document) -> Vec<Finding> {
             }
         },
         Some(_) => {
-            return vec![at(
-                "kind",
-                "`kind` must be a text".into(),
-                format!("write {}", all()),
-            )];
+            return vec![at("kind", "`kind` must be a text".into(), format!("write {}", all()))];
         }
     };
     let mut found = Vec::new();
-    let known = || {
-        ["kind", "name"]
-            .iter()
-            .chain(kind.required)
-            .chain(kind.optional)
-            .copied()
-    };
-    for key in map
-        .keys()
-        .filter(|key| !kind.open && !known().any(|name| name == key.as_str()))
-    {
+    let known = || ["kind", "name"].iter().chain(kind.required).chain(kind.optional).copied();
+    for key in map.keys().filter(|key| !kind.open && !known().any(|name| name == key.as_str())) {
         let suggestion = nearest(key, known()).map_or_else(
             || format!("its keys are: {}", known().collect::<Vec<_>>().join(", ")),
             |name| format!("did you mean `{name}`?"),
         );
-        found.push(at(
-            key,
-            format!("`{key}` is not a key of a {}", kind.name),
-            suggestion,
-        ));
+        found.push(at(key, format!("`{key}` is not a key of a {}", kind.name), suggestion));
     }
     for key in ["name"].iter().chain(kind.required) {
         match map.get(*key) {
-            None => found.push(at(
-                "",
-                format!("this {} has no `{key}`", kind.name),
-                format!("add `{key}:`"),
-            )),
+            None => found.push(at("", format!("this {} has no `{key}`", kind.name), format!("add `{key}:`"))),
             Some(Value::String(text)) if !text.trim().is_empty() => {}
             Some(Value::Object(_)) if *key == "match" => {}
             Some(_) if *key == "match" => {
-                found.push(at(
-                    key,
-                    "`match` must be a map".into(),
-                    "write `match: { type: TYPE }`".into(),
-                ));
+                found.push(at(key, "`match` must be a map".into(), "write `match: { type: TYPE }`".into()));
             }
-            Some(_) => found.push(at(
-                key,
-                format!("`{key}` must be a text"),
-                "put it in quotes".into(),
-            )),
+            Some(_) => found.push(at(key, format!("`{key}` must be a text"), "put it in quotes".into())),
         }
     }
     found

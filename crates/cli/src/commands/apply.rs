@@ -20,13 +20,8 @@ pub async fn apply(context: &Context, flags: &ApplyFlags) -> Outcome {
     let screen = &context.screen;
     let entries = catalogue::read(screen, &flags.files)?;
     let connection = context.connect().await?;
-    let mut run = Run {
-        connection: &connection,
-        screen,
-        dry_run: flags.dry_run,
-        done: Vec::new(),
-        failed: 0,
-    };
+    let mut run =
+        Run { connection: &connection, screen, dry_run: flags.dry_run, done: Vec::new(), failed: 0 };
     let mut kind = String::new();
     for entry in &entries {
         // What names something that was refused would only be refused in turn.
@@ -35,10 +30,7 @@ pub async fn apply(context: &Context, flags: &ApplyFlags) -> Outcome {
         }
         kind = entry.text("kind").to_owned();
         if let Err(failure) = run.one(entry).await {
-            if matches!(
-                failure.exit,
-                Exit::Unreachable | Exit::NotAllowed | Exit::Interrupted
-            ) {
+            if matches!(failure.exit, Exit::Unreachable | Exit::NotAllowed | Exit::Interrupted) {
                 return Err(failure);
             }
             run.failed += 1;
@@ -69,9 +61,7 @@ impl Run<'_> {
             dry_run: self.dry_run,
         };
         if let Some(packed) = packed.filter(|_| !self.dry_run) {
-            client
-                .keep_blob(&packed.digest, Bytes::from(packed.bytes))
-                .await?;
+            client.keep_blob(&packed.digest, Bytes::from(packed.bytes)).await?;
         }
         let applied = client.apply(&request).await?;
         if let Some(change) = applied.change {
@@ -86,13 +76,9 @@ impl Run<'_> {
         if entry.text("kind") != "Template" {
             return Ok(None);
         }
+        self.check_manager(entry.text("manager"))?;
         let none = Map::new();
-        let config = entry
-            .document
-            .value
-            .get("config")
-            .and_then(Value::as_object)
-            .unwrap_or(&none);
+        let config = entry.document.value.get("config").and_then(Value::as_object).unwrap_or(&none);
         pack::prepare(config, entry.text("manager"), entry.folder()).map_err(|failure| {
             let told = Failure::failed(failure.message);
             match failure.hint {
@@ -100,6 +86,19 @@ impl Run<'_> {
                 None => told,
             }
         })
+    }
+
+    /// Embedded, this process is the worker: a manager it does not have is never waited for.
+    fn check_manager(&self, manager: &str) -> Outcome {
+        let known = conductor_managers::built_in().names();
+        if !self.connection.is_embedded() || known.contains(&manager) {
+            return Ok(());
+        }
+        let hint = match conductor_domain::nearest(manager, known.iter().copied()) {
+            Some(close) => format!("did you mean `{close}`?"),
+            None => format!("there is {}", known.join(", ")),
+        };
+        Err(Failure::failed(format!("there is no manager `{manager}`")).hint(hint))
     }
 
     /// Waits for a worker to read a template, and tells what it says of it.
@@ -110,27 +109,20 @@ impl Run<'_> {
         }
         let operations = follow::operations_of(&self.connection.client, change).await?;
         let failed = operations.into_iter().find(|operation| {
-            matches!(
-                operation.status,
-                OperationStatus::Failed | OperationStatus::TimedOut
-            )
+            matches!(operation.status, OperationStatus::Failed | OperationStatus::TimedOut)
         });
         let fault = failed.and_then(|operation| operation.error).or(ended.error);
         Err(match fault {
             None => Failure::failed(format!("it could not be read: {change} {}", ended.status)),
-            Some(fault) => Failure {
-                hint: fault.hint,
-                ..Failure::failed(fault.message)
-            },
+            Some(fault) => Failure { hint: fault.hint, ..Failure::failed(fault.message) },
         })
     }
 
     /// Deletes rules that no document holds any more.
     async fn prune(&mut self, entries: &[Entry]) -> Outcome {
         for rule in self.connection.client.rules().await? {
-            let kept = entries
-                .iter()
-                .any(|entry| entry.text("kind") == "Rule" && entry.text("name") == rule.name);
+            let kept =
+                entries.iter().any(|entry| entry.text("kind") == "Rule" && entry.text("name") == rule.name);
             if kept {
                 continue;
             }
@@ -138,13 +130,7 @@ impl Run<'_> {
                 self.connection.client.delete_rule(&rule.name).await?;
             }
             let action = "deleted".to_owned();
-            self.say(Applied {
-                kind: "Rule".into(),
-                name: rule.name,
-                version: None,
-                action,
-                change: None,
-            });
+            self.say(Applied { kind: "Rule".into(), name: rule.name, version: None, action, change: None });
         }
         Ok(())
     }
@@ -152,17 +138,10 @@ impl Run<'_> {
     /// One line as soon as it is done; other formats come as one document at the end.
     fn say(&mut self, applied: Applied) {
         if self.screen.format == Format::Table {
-            let version = applied
-                .version
-                .as_ref()
-                .map(|version| format!("@{version}"))
-                .unwrap_or_default();
+            let version = applied.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
             let would = if self.dry_run { " (dry run)" } else { "" };
             let kind = applied.kind.to_lowercase();
-            self.screen.print(&format!(
-                "{kind}/{}{version} {}{would}",
-                applied.name, applied.action
-            ));
+            self.screen.print(&format!("{kind}/{}{version} {}{would}", applied.name, applied.action));
         }
         self.done.push(applied);
     }
@@ -175,11 +154,7 @@ impl Run<'_> {
             return Ok(());
         }
         let refused = if self.failed == 1 { "was" } else { "were" };
-        Err(Failure::failed(format!(
-            "{} of {} {refused} refused",
-            self.failed,
-            count(documents, "document")
-        )))
+        Err(Failure::failed(format!("{} of {} {refused} refused", self.failed, count(documents, "document"))))
     }
 }
 
@@ -192,19 +167,11 @@ fn tell(screen: &Screen, entry: &Entry, failure: &Failure) {
         // A manager names the key it complains about first.
         let key = failure.message.split([' ', ':']).next().unwrap_or_default();
         let hint = failure.hint.as_deref().map(help).unwrap_or_default();
-        complain(&format!(
-            "{}: {about}: {}{hint}",
-            entry.place(key),
-            failure.message.trim_end()
-        ));
+        complain(&format!("{}: {about}: {}{hint}", entry.place(key), failure.message.trim_end()));
         return;
     }
     for item in items {
         let hint = item.suggestion.as_deref().map(help).unwrap_or_default();
-        complain(&format!(
-            "{}: {about}: {}{hint}",
-            entry.place(&item.path),
-            single_line(&item.message)
-        ));
+        complain(&format!("{}: {about}: {}{hint}", entry.place(&item.path), single_line(&item.message)));
     }
 }

@@ -44,11 +44,7 @@ pub async fn plan(context: &Context, flags: &PlanFlags, explain: bool) -> Outcom
 
 pub async fn deploy(context: &Context, flags: &DeployFlags) -> Outcome {
     let screen = &context.screen;
-    let timeout = flags
-        .timeout
-        .as_deref()
-        .map(|text| settings::duration("--timeout", text))
-        .transpose()?;
+    let timeout = flags.timeout.as_deref().map(|text| settings::duration("--timeout", text)).transpose()?;
     let manifest = validate::read_valid(screen, &flags.plan.file)?;
     let connection = context.connect().await?;
     let request = DeploymentRequest {
@@ -84,10 +80,7 @@ async fn see_through(
         screen.document(&accepted, || views::deployment(screen, &accepted));
         return Ok(());
     }
-    let watch = Watch {
-        wait_approval: wait.wait_approval,
-        earlier,
-    };
+    let watch = Watch { wait_approval: wait.wait_approval, earlier };
     let ended = follow::follow(connection, screen, accepted, &watch).await?;
     screen.document(&ended, || views::deployment(screen, &ended));
     follow::conclude(&connection.client, screen, &ended, &watch).await
@@ -121,37 +114,20 @@ pub async fn destroy(
         )
         .hint("add --yes to go ahead, or --dry-run to see what would go"));
     }
-    let connection = if dry_run {
-        context.look().await?
-    } else {
-        context.connect().await?
-    };
-    let mut request = DestroyRequest {
-        environment,
-        application,
-        dry_run: true,
-    };
+    let connection = if dry_run { context.look().await? } else { context.connect().await? };
+    let mut request = DestroyRequest { environment, application, dry_run: true };
     if dry_run || asks {
         let preview = connection.client.destroy(&request).await?;
         if dry_run {
             screen.document(&preview, || views::deployment(screen, &preview));
             return Ok(());
         }
-        complain(&views::deployment(
-            &Screen {
-                color: screen.color_stderr,
-                ..screen.clone()
-            },
-            &preview,
-        ));
+        complain(&views::deployment(&Screen { color: screen.color_stderr, ..screen.clone() }, &preview));
         confirm(&question(&request, &preview))?;
     }
     request.dry_run = false;
     let accepted = connection.client.destroy(&request).await?;
-    let wait = WaitFlags {
-        no_wait: false,
-        wait_approval: false,
-    };
+    let wait = WaitFlags { no_wait: false, wait_approval: false };
     see_through(&connection, screen, accepted, &wait, HashSet::new()).await
 }
 

@@ -26,30 +26,15 @@ struct Check {
 }
 
 fn ok(check: &'static str, detail: impl Into<String>) -> Check {
-    Check {
-        check,
-        result: "ok",
-        detail: detail.into(),
-        help: None,
-    }
+    Check { check, result: "ok", detail: detail.into(), help: None }
 }
 
 fn warn(check: &'static str, detail: impl Into<String>, help: impl Into<String>) -> Check {
-    Check {
-        check,
-        result: "warn",
-        detail: detail.into(),
-        help: Some(help.into()),
-    }
+    Check { check, result: "warn", detail: detail.into(), help: Some(help.into()) }
 }
 
 fn fail(check: &'static str, detail: impl Into<String>, help: impl Into<String>) -> Check {
-    Check {
-        check,
-        result: "fail",
-        detail: detail.into(),
-        help: Some(help.into()),
-    }
+    Check { check, result: "fail", detail: detail.into(), help: Some(help.into()) }
 }
 
 pub async fn doctor(context: &Context) -> Outcome {
@@ -57,10 +42,7 @@ pub async fn doctor(context: &Context) -> Outcome {
     let mut checks = vec![settings_used(settings)];
     match &settings.url {
         Some(url) => checks.push(server(url, settings).await),
-        None => checks.push(ok(
-            "server",
-            "none configured: commands run the engine in this folder",
-        )),
+        None => checks.push(ok("server", "none configured: commands run the engine in this folder")),
     }
     checks.push(data_folder(&settings.data));
     checks.extend(database(settings).await);
@@ -70,18 +52,9 @@ pub async fn doctor(context: &Context) -> Outcome {
     screen.document(&checks, || {
         let rows = checks.iter().map(|check| {
             let help = check.help.clone().unwrap_or_default();
-            [
-                check.check.to_owned(),
-                check.result.to_owned(),
-                check.detail.clone(),
-                help,
-            ]
+            [check.check.to_owned(), check.result.to_owned(), check.detail.clone(), help]
         });
-        table(
-            screen,
-            ["CHECK", "RESULT", "DETAIL", "WHAT TO DO"],
-            rows.collect(),
-        )
+        table(screen, ["CHECK", "RESULT", "DETAIL", "WHAT TO DO"], rows.collect())
     });
     match checks.iter().any(|check| check.result == "fail") {
         true => Err(Failure::silent(Exit::Failed)),
@@ -90,19 +63,9 @@ pub async fn doctor(context: &Context) -> Outcome {
 }
 
 fn settings_used(settings: &Settings) -> Check {
-    let used: Vec<String> = settings
-        .sources
-        .iter()
-        .map(|(name, source)| format!("{name} ({source})"))
-        .collect();
-    ok(
-        "settings",
-        if used.is_empty() {
-            "all defaults".into()
-        } else {
-            used.join(", ")
-        },
-    )
+    let used: Vec<String> =
+        settings.sources.iter().map(|(name, source)| format!("{name} ({source})")).collect();
+    ok("settings", if used.is_empty() { "all defaults".into() } else { used.join(", ") })
 }
 
 async fn server(url: &str, settings: &Settings) -> Check {
@@ -111,17 +74,12 @@ async fn server(url: &str, settings: &Settings) -> Check {
         Err(error) => Err(error),
     };
     match answer {
-        Ok(environments) => ok(
-            "server",
-            format!("{url} answers, {}", count(environments.len(), "environment")),
-        ),
+        Ok(environments) => {
+            ok("server", format!("{url} answers, {}", count(environments.len(), "environment")))
+        }
         Err(error) => {
             let failure = Failure::from(error);
-            fail(
-                "server",
-                format!("{url}: {}", failure.message),
-                failure.hint.unwrap_or_default(),
-            )
+            fail("server", format!("{url}: {}", failure.message), failure.hint.unwrap_or_default())
         }
     }
 }
@@ -136,11 +94,9 @@ fn data_folder(folder: &Path) -> Check {
     let _ = std::fs::remove_file(&probe);
     match written {
         Ok(()) => ok("data folder", shown.to_string()),
-        Err(error) => fail(
-            "data folder",
-            format!("{shown}: {error}"),
-            "give CONDUCTOR_DATA a folder you can write",
-        ),
+        Err(error) => {
+            fail("data folder", format!("{shown}: {error}"), "give CONDUCTOR_DATA a folder you can write")
+        }
     }
 }
 
@@ -158,11 +114,7 @@ async fn database(settings: &Settings) -> Vec<Check> {
             let file = settings.key_file.display();
             return vec![
                 warn("database", shown, "not opened: its key is not here"),
-                fail(
-                    "key",
-                    format!("{file} is not there"),
-                    "set CONDUCTOR_KEY or CONDUCTOR_KEY_FILE",
-                ),
+                fail("key", format!("{file} is not there"), "set CONDUCTOR_KEY or CONDUCTOR_KEY_FILE"),
             ];
         }
     };
@@ -191,44 +143,28 @@ fn protections() -> Vec<Check> {
     let lines = conductor_worker::protections().into_iter();
     lines
         .map(|line| match line.contains("NOT") || line.contains("cannot") {
-            true => warn(
-                "sandbox",
-                line,
-                "run only templates that you trust on this machine",
-            ),
+            true => warn("sandbox", line, "run only templates that you trust on this machine"),
             false => ok("sandbox", line),
         })
         .collect()
 }
 
 fn tools(settings: &Settings) -> Vec<Check> {
-    let path = settings
-        .for_managers
-        .get("path")
-        .map(String::as_str)
-        .unwrap_or_default();
+    let path = settings.for_managers.get("path").map(String::as_str).unwrap_or_default();
     let asked = settings.for_managers.get("terraform_tool").map(String::as_str);
     let terraform: Vec<(&str, Option<String>)> = match asked {
         Some(tool) => vec![(tool, version(tool, path))],
-        None => ["tofu", "terraform"]
-            .map(|tool| (tool, version(tool, path)))
-            .to_vec(),
+        None => ["tofu", "terraform"].map(|tool| (tool, version(tool, path))).to_vec(),
     };
-    let mut checks: Vec<Check> = terraform
-        .iter()
-        .filter_map(|(_, found)| Some(ok("terraform", found.clone()?)))
-        .collect();
+    let mut checks: Vec<Check> =
+        terraform.iter().filter_map(|(_, found)| Some(ok("terraform", found.clone()?))).collect();
     if checks.is_empty() {
         let help = "install tofu or terraform, or set CONDUCTOR_TERRAFORM_TOOL, for templates that need it";
         checks.push(warn("terraform", "neither tofu nor terraform is on PATH", help));
     }
     checks.push(match version("git", path) {
         Some(found) => ok("git", found),
-        None => warn(
-            "git",
-            "not on PATH",
-            "install git for templates with a git:: source",
-        ),
+        None => warn("git", "not on PATH", "install git for templates with a git:: source"),
     });
     checks
 }
@@ -238,25 +174,11 @@ fn version(tool: &str, path: &str) -> Option<String> {
     let found = if tool.contains('/') {
         Path::new(tool).to_owned()
     } else {
-        std::env::split_paths(path)
-            .map(|folder| folder.join(tool))
-            .find(|file| file.is_file())?
+        std::env::split_paths(path).map(|folder| folder.join(tool)).find(|file| file.is_file())?
     };
-    let flag = if tool.ends_with("git") {
-        "--version"
-    } else {
-        "version"
-    };
-    let answer = Command::new(&found)
-        .arg(flag)
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+    let flag = if tool.ends_with("git") { "--version" } else { "version" };
+    let answer = Command::new(&found).arg(flag).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&answer.stdout);
     let line = text.lines().next().unwrap_or_default().trim().to_owned();
-    answer
-        .status
-        .success()
-        .then(|| format!("{line} ({})", found.display()))
+    answer.status.success().then(|| format!("{line} ({})", found.display()))
 }

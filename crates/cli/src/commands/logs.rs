@@ -31,11 +31,7 @@ impl Wanted<'_> {
         let same = |wanted: &Option<String>, actual: Option<String>| wanted.is_none() || *wanted == actual;
         let resource = line.resource.map(|id| id.to_string());
         self.since.is_none_or(|since| line.at.0 >= since)
-            && self
-                .flags
-                .level
-                .as_deref()
-                .is_none_or(|level| rank(&line.level) >= rank(level))
+            && self.flags.level.as_deref().is_none_or(|level| rank(&line.level) >= rank(level))
             && same(&self.flags.operation, Some(line.operation.to_string()))
             && (same(&self.flags.resource, resource) || same(&self.flags.resource, line.name.clone()))
     }
@@ -43,11 +39,7 @@ impl Wanted<'_> {
 
 pub async fn logs(context: &Context, id: ChangeId, flags: &LogFlags) -> Outcome {
     let screen = &context.screen;
-    let since = flags
-        .since
-        .as_deref()
-        .map(|text| settings::duration("--since", text))
-        .transpose()?;
+    let since = flags.since.as_deref().map(|text| settings::duration("--since", text)).transpose()?;
     let since = since.map(|back| clock::now() - back.as_micros() as i64);
     let wanted = Wanted { flags, since };
     let connection = context.look().await?;
@@ -81,19 +73,14 @@ async fn show(client: &Client, screen: &Screen, id: ChangeId, wanted: &Wanted<'_
     }
     if !stream {
         if hold {
-            screen.document(&held, || {
-                held.iter().map(|line| text(screen, line) + "\n").collect()
-            });
+            screen.document(&held, || held.iter().map(|line| text(screen, line) + "\n").collect());
         }
         return Ok(());
     }
     held.iter().for_each(|line| print(screen, line));
     loop {
         let page = client.logs(id, after, PATIENCE_MS).await?;
-        page.items
-            .iter()
-            .filter(|line| wanted.fits(line))
-            .for_each(|line| print(screen, line));
+        page.items.iter().filter(|line| wanted.fits(line)).for_each(|line| print(screen, line));
         after = page.next_after.max(after);
         if page.done {
             return Ok(());
@@ -115,21 +102,13 @@ fn text(screen: &Screen, line: &LogEntry) -> String {
     let time = at.get(11..19).unwrap_or_default();
     let name = line.name.clone().unwrap_or_else(|| line.operation.to_string());
     // What a tool prints may hold anything but must not move the cursor.
-    let shown: String = line
-        .text
-        .chars()
-        .filter(|c| !c.is_control() || *c == '\t')
-        .collect();
+    let shown: String = line.text.chars().filter(|c| !c.is_control() || *c == '\t').collect();
     let shown = match line.level.as_str() {
         "error" => paint(screen.color, RED, &shown),
         "warn" => paint(screen.color, YELLOW, &shown),
         _ => shown,
     };
-    format!(
-        "{} {} {shown}",
-        paint(screen.color, DIM, time),
-        paint(screen.color, CYAN, &name)
-    )
+    format!("{} {} {shown}", paint(screen.color, DIM, time), paint(screen.color, CYAN, &name))
 }
 
 #[cfg(test)]
@@ -152,34 +131,10 @@ mod tests {
         };
         let fits = |flags: LogFlags, since| Wanted { flags: &flags, since }.fits(&line);
         assert!(fits(LogFlags::default(), None));
-        assert!(fits(
-            LogFlags {
-                level: Some("info".into()),
-                ..LogFlags::default()
-            },
-            None
-        ));
-        assert!(!fits(
-            LogFlags {
-                level: Some("error".into()),
-                ..LogFlags::default()
-            },
-            None
-        ));
+        assert!(fits(LogFlags { level: Some("info".into()), ..LogFlags::default() }, None));
+        assert!(!fits(LogFlags { level: Some("error".into()), ..LogFlags::default() }, None));
         assert!(!fits(LogFlags::default(), Some(2_000)));
-        assert!(fits(
-            LogFlags {
-                resource: Some("db".into()),
-                ..LogFlags::default()
-            },
-            None
-        ));
-        assert!(!fits(
-            LogFlags {
-                resource: Some("other".into()),
-                ..LogFlags::default()
-            },
-            None
-        ));
+        assert!(fits(LogFlags { resource: Some("db".into()), ..LogFlags::default() }, None));
+        assert!(!fits(LogFlags { resource: Some("other".into()), ..LogFlags::default() }, None));
     }
 }

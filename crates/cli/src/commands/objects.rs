@@ -43,10 +43,7 @@ pub async fn operations(context: &Context, command: OperationsCommand) -> Outcom
         }
         OperationsCommand::Logs { id, flags } => {
             let operation = context.look().await?.client.operation(operation_id(&id)?).await?;
-            let flags = LogFlags {
-                operation: Some(operation.id.to_string()),
-                ..flags
-            };
+            let flags = LogFlags { operation: Some(operation.id.to_string()), ..flags };
             return logs::logs(context, operation.deployment, &flags).await;
         }
         OperationsCommand::Cancel { id } => {
@@ -55,10 +52,7 @@ pub async fn operations(context: &Context, command: OperationsCommand) -> Outcom
         }
         OperationsCommand::Retry { id } => {
             let operation = context.look().await?.client.operation(operation_id(&id)?).await?;
-            let wait = WaitFlags {
-                no_wait: false,
-                wait_approval: false,
-            };
+            let wait = WaitFlags { no_wait: false, wait_approval: false };
             return deploy::retry(context, operation.deployment, &wait).await;
         }
     }
@@ -83,10 +77,7 @@ pub async fn events(context: &Context, command: RecordCommand) -> Outcome {
             let unknown = || Failure::not_found(format!("there is no event `{id}`"));
             let wanted: EventId = id.parse().map_err(|_| unknown())?;
             let events = connection.client.events(&ListFilter::default()).await?;
-            let event = events
-                .into_iter()
-                .find(|event| event.id == wanted)
-                .ok_or_else(unknown)?;
+            let event = events.into_iter().find(|event| event.id == wanted).ok_or_else(unknown)?;
             screen.document(&event, || details(&event));
         }
     }
@@ -95,50 +86,22 @@ pub async fn events(context: &Context, command: RecordCommand) -> Outcome {
 
 pub async fn applications(context: &Context, command: NamedCommand) -> Outcome {
     let items = client(context).await?.applications().await?;
-    named(
-        &context.screen,
-        command,
-        "application",
-        items,
-        |item| item.name.clone(),
-        views::applications,
-    )
+    named(&context.screen, command, "application", items, |item| item.name.clone(), views::applications)
 }
 
 pub async fn environments(context: &Context, command: NamedCommand) -> Outcome {
     let items = client(context).await?.environments().await?;
-    named(
-        &context.screen,
-        command,
-        "environment",
-        items,
-        |item| item.name.clone(),
-        views::environments,
-    )
+    named(&context.screen, command, "environment", items, |item| item.name.clone(), views::environments)
 }
 
 pub async fn rules(context: &Context, command: NamedCommand) -> Outcome {
     let items = client(context).await?.rules().await?;
-    named(
-        &context.screen,
-        command,
-        "rule",
-        items,
-        |item| item.name.clone(),
-        views::rules,
-    )
+    named(&context.screen, command, "rule", items, |item| item.name.clone(), views::rules)
 }
 
 pub async fn workers(context: &Context, command: NamedCommand) -> Outcome {
     let items = client(context).await?.workers().await?;
-    named(
-        &context.screen,
-        command,
-        "worker",
-        items,
-        |item| item.name.clone(),
-        views::workers,
-    )
+    named(&context.screen, command, "worker", items, |item| item.name.clone(), views::workers)
 }
 
 /// A template is its newest version unless one is named, as in `orders-db@1.0.0`.
@@ -146,25 +109,14 @@ pub async fn templates(context: &Context, command: NamedCommand) -> Outcome {
     let mut items = client(context).await?.templates().await?;
     let command = match command {
         NamedCommand::Get { name } => {
-            let (plain, version) = name
-                .split_once('@')
-                .map_or((name.as_str(), None), |(n, v)| (n, Some(v)));
+            let (plain, version) = name.split_once('@').map_or((name.as_str(), None), |(n, v)| (n, Some(v)));
             items.retain(|item| version.is_none_or(|version| item.version == version || item.name != plain));
             items.sort_by_key(|item| std::cmp::Reverse(item.created_at));
-            NamedCommand::Get {
-                name: plain.to_owned(),
-            }
+            NamedCommand::Get { name: plain.to_owned() }
         }
         list => list,
     };
-    named(
-        &context.screen,
-        command,
-        "template",
-        items,
-        |item| item.name.clone(),
-        views::templates,
-    )
+    named(&context.screen, command, "template", items, |item| item.name.clone(), views::templates)
 }
 
 async fn client(context: &Context) -> Outcome<Client> {
@@ -189,9 +141,8 @@ fn named<T: Serialize>(
         }
         NamedCommand::Get { name } => {
             let id_of = |item: &T| json(item).get("id").and_then(Value::as_str).map(str::to_owned);
-            let found = items
-                .iter()
-                .find(|item| name_of(item) == name || id_of(item).as_deref() == Some(&name));
+            let found =
+                items.iter().find(|item| name_of(item) == name || id_of(item).as_deref() == Some(&name));
             let Some(item) = found else {
                 let names: Vec<String> = items.iter().map(&name_of).collect();
                 let failure = Failure::not_found(format!("there is no {what} `{name}`"));
@@ -225,10 +176,7 @@ fn fits(item: &impl Serialize, flags: &ListFlags) -> bool {
     wanted.iter().all(|(key, wanted)| {
         let Some(wanted) = wanted else { return true };
         let state = (*key == "status").then(|| item.get("state")).flatten();
-        let value = item
-            .get(*key)
-            .or(state)
-            .or_else(|| item.get("match").and_then(|m| m.get(*key)));
+        let value = item.get(*key).or(state).or_else(|| item.get("match").and_then(|m| m.get(*key)));
         let value = value.and_then(Value::as_str).unwrap_or_default();
         value == wanted || (*key == "template" && value.split('@').next() == Some(wanted))
     })
@@ -269,12 +217,6 @@ mod tests {
         assert!(fits(&rule, &flags(Some("postgres"), None)));
         assert!(!fits(&rule, &flags(Some("redis"), None)));
         assert!(fits(&rule, &flags(None, Some("db"))));
-        assert!(!fits(
-            &rule,
-            &ListFlags {
-                env: Some("dev".into()),
-                ..ListFlags::default()
-            }
-        ));
+        assert!(!fits(&rule, &ListFlags { env: Some("dev".into()), ..ListFlags::default() }));
     }
 }

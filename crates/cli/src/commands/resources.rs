@@ -42,12 +42,7 @@ pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
 async fn list(client: &Client, flags: &ListFlags) -> Outcome<Vec<Resource>> {
     let mut resources = client.resources(&flags.filter()).await?;
     if let Some(consumer) = &flags.consumer {
-        resources.retain(|resource| {
-            resource
-                .consumers
-                .iter()
-                .any(|user| user.application == *consumer)
-        });
+        resources.retain(|resource| resource.consumers.iter().any(|user| user.application == *consumer));
         resources.truncate(flags.limit.unwrap_or(usize::MAX));
     }
     Ok(resources)
@@ -64,23 +59,16 @@ async fn find(client: &Client, text: &str) -> Outcome<Resource> {
         [one] => Ok(client.resource(one.id).await?),
         [] => {
             let failure = Failure::not_found(format!("there is no resource `{text}`"));
-            Err(
-                match nearest(text, all.iter().map(|resource| resource.name.as_str())) {
-                    Some(close) => failure.hint(format!("did you mean `{close}`?")),
-                    None => failure.hint("`conductor resources list` shows what there is"),
-                },
-            )
+            Err(match nearest(text, all.iter().map(|resource| resource.name.as_str())) {
+                Some(close) => failure.hint(format!("did you mean `{close}`?")),
+                None => failure.hint("`conductor resources list` shows what there is"),
+            })
         }
         several => {
-            let ids: Vec<String> = several
-                .iter()
-                .map(|one| format!("{} in {}", one.id, one.environment))
-                .collect();
-            Err(Failure::usage(format!(
-                "{} are called `{text}`",
-                count(several.len(), "resource")
-            ))
-            .hint(format!("give one's id: {}", ids.join(", "))))
+            let ids: Vec<String> =
+                several.iter().map(|one| format!("{} in {}", one.id, one.environment)).collect();
+            Err(Failure::usage(format!("{} are called `{text}`", count(several.len(), "resource")))
+                .hint(format!("give one's id: {}", ids.join(", "))))
         }
     }
 }
@@ -138,12 +126,7 @@ async fn why(context: &Context, client: &Client, text: &str) -> Outcome {
         }
         for reason in &reasons {
             let word = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
-            out.push_str(&format!(
-                "  {} for {}: {}\n",
-                word("action"),
-                word("application"),
-                word("reason")
-            ));
+            out.push_str(&format!("  {} for {}: {}\n", word("action"), word("application"), word("reason")));
         }
         out
     });

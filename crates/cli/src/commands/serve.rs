@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::Context;
 use crate::{
     clock,
-    connect::{engine_options, machine, open_engine, worker_config},
+    connect::{engine_options, machine, manager_settings, open_engine, worker_config},
     failure::{Exit, Failure, Outcome},
     logging,
     output::complain,
@@ -66,19 +66,13 @@ impl House {
             Failure::failed(format!("cannot listen on {}: {error}", settings.listen))
                 .hint("set CONDUCTOR_LISTEN to an address of this machine that is free, as in 127.0.0.1:7071")
         })?;
-        let engine = open_engine(EngineOptions {
-            migrate,
-            default_workload: workloads,
-            ..engine_options(settings)
-        })
-        .await?;
+        let engine =
+            open_engine(EngineOptions { migrate, default_workload: workloads, ..engine_options(settings) })
+                .await?;
         let token = engine.ensure_admin_token(settings.admin_token.as_deref()).await?;
-        let address = listener
-            .local_addr()
-            .map_or_else(|_| settings.listen.clone(), |address| address.to_string());
-        context
-            .screen
-            .print(&format!("conductor serves on http://{address}"));
+        let address =
+            listener.local_addr().map_or_else(|_| settings.listen.clone(), |address| address.to_string());
+        context.screen.print(&format!("conductor serves on http://{address}"));
         if let Some(token) = token {
             context.screen.print(&format!(
                 "the first token, shown only now:\n  export CONDUCTOR_URL=http://{address}\n  \
@@ -86,20 +80,9 @@ impl House {
             ));
         }
         let (stop, background_stop) = (CancellationToken::new(), CancellationToken::new());
-        let server = tokio::spawn(serve(
-            listener,
-            router(engine.clone(), Access::Tokens),
-            stop.clone(),
-        ));
+        let server = tokio::spawn(serve(listener, router(engine.clone(), Access::Tokens), stop.clone()));
         let background = tokio::spawn(engine.clone().run_background(background_stop.clone()));
-        Ok(Self {
-            engine,
-            server,
-            background,
-            signals,
-            stop,
-            background_stop,
-        })
+        Ok(Self { engine, server, background, signals, stop, background_stop })
     }
 
     /// Until a signal: the server takes no more requests and `work` comes to its end. A second ends at once.
@@ -143,9 +126,7 @@ fn told(ended: Result<std::io::Result<()>, tokio::task::JoinError>) -> String {
 }
 
 fn refused(error: WorkerError) -> Failure {
-    let cause = std::error::Error::source(&error)
-        .map(|cause| format!(": {cause}"))
-        .unwrap_or_default();
+    let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
     match error {
         WorkerError::Refused(_) => Failure::new(Exit::NotAllowed, error.to_string())
             .hint("CONDUCTOR_TOKEN must be a worker's: conductor tokens create --role worker --name NAME"),
@@ -156,10 +137,7 @@ fn refused(error: WorkerError) -> Failure {
 
 pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) -> Outcome {
     let settings = &context.settings;
-    let labels = labels
-        .iter()
-        .map(|text| label(text))
-        .collect::<Outcome<BTreeMap<_, _>>>()?;
+    let labels = labels.iter().map(|text| label(text)).collect::<Outcome<BTreeMap<_, _>>>()?;
     let Some(url) = &settings.url else {
         return Err(Failure::usage("a worker needs CONDUCTOR_URL and CONDUCTOR_TOKEN")
             .hint("make its token on the server: conductor tokens create --role worker --name NAME"));
@@ -171,7 +149,7 @@ pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) 
     let name = name.unwrap_or_else(machine);
     let config = WorkerConfig {
         slots: settings.slots,
-        settings: settings.for_managers.clone(),
+        settings: manager_settings(settings),
         labels,
         ..WorkerConfig::new(id, name.clone(), &settings.data, clock::clock())
     };
@@ -213,9 +191,7 @@ pub async fn migrate(context: &Context) -> Outcome {
         opened.map_err(|error| Failure::failed(format!("the database was not opened: {error}")))??;
     if opened.key_made {
         let file = options.key_file.display();
-        context.screen.note(&format!(
-            "secrets are sealed with the key in {file}: keep a copy of it"
-        ));
+        context.screen.note(&format!("secrets are sealed with the key in {file}: keep a copy of it"));
     }
     let schema = conductor_store::SCHEMA;
     let document = json!({ "schema": schema, "migrated": opened.migrated });

@@ -43,10 +43,7 @@ async fn overview(context: &Context) -> Outcome {
     let screen = &context.screen;
     let connection = context.look().await?;
     let client = &connection.client;
-    let recent = ListFilter {
-        limit: Some(RECENT),
-        ..ListFilter::default()
-    };
+    let recent = ListFilter { limit: Some(RECENT), ..ListFilter::default() };
     let latest = latest(client.deployments(&recent).await?);
     let mut phases: BTreeMap<String, usize> = BTreeMap::new();
     for resource in client.resources(&ListFilter::default()).await? {
@@ -56,11 +53,8 @@ async fn overview(context: &Context) -> Outcome {
     }
     let mut open = Vec::new();
     for status in OperationStatus::ALL.iter().filter(|status| !status.is_over()) {
-        let filter = ListFilter {
-            status: Some(status.to_string()),
-            limit: Some(RECENT),
-            ..ListFilter::default()
-        };
+        let filter =
+            ListFilter { status: Some(status.to_string()), limit: Some(RECENT), ..ListFilter::default() };
         open.extend(client.operations(&filter).await?);
     }
     let document = json!({ "deployments": latest, "resources": phases, "openOperations": open });
@@ -68,11 +62,8 @@ async fn overview(context: &Context) -> Outcome {
         if latest.is_empty() && phases.is_empty() {
             return "nothing deployed yet: conductor deploy --env dev\n".into();
         }
-        let mut out = format!(
-            "{}\n\nresources: {}\n",
-            views::deployments(screen, &latest),
-            views::phases(&phases)
-        );
+        let mut out =
+            format!("{}\n\nresources: {}\n", views::deployments(screen, &latest), views::phases(&phases));
         if !open.is_empty() {
             let open_now = count(open.len(), "open operation");
             out.push_str(&format!("\n{open_now}:\n{}\n", views::operations(screen, &open)));
@@ -96,12 +87,7 @@ fn latest(changes: Vec<Deployment>) -> Vec<Deployment> {
 
 pub async fn outputs(context: &Context, application: &str, environment: &str, reveal: bool) -> Outcome {
     let connection = context.look().await?;
-    let outputs = connection
-        .client
-        .outputs(application, environment, reveal)
-        .await?;
-    context
-        .screen
-        .document(&outputs, || views::outputs(&context.screen, &outputs));
+    let outputs = connection.client.outputs(application, environment, reveal).await?;
+    context.screen.document(&outputs, || views::outputs(&context.screen, &outputs));
     Ok(())
 }

@@ -15,14 +15,8 @@ pub async fn run(context: &Context, command: TokensCommand) -> Outcome {
     let connection = context.look().await?;
     match command {
         TokensCommand::Create { role, name } => {
-            let token = connection
-                .client
-                .create_token(&TokenRequest { name, role })
-                .await?;
-            screen.note(&format!(
-                "token {} of {} ({}), shown only now:",
-                token.id, token.name, token.role
-            ));
+            let token = connection.client.create_token(&TokenRequest { name, role }).await?;
+            screen.note(&format!("token {} of {} ({}), shown only now:", token.id, token.name, token.role));
             screen.document(&token, || token.token.clone().unwrap_or_default());
         }
         TokensCommand::List => {

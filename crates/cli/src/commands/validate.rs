@@ -43,29 +43,13 @@ fn judge(file: &Path, strict: bool) -> Verdict {
     let name = file.display().to_string();
     match read(file) {
         Err(message) => {
-            let finding = Finding {
-                line: 1,
-                column: 1,
-                path: String::new(),
-                message,
-                suggestion: None,
-                length: 1,
-            };
-            Verdict {
-                file: name,
-                valid: false,
-                findings: vec![finding],
-                source: String::new(),
-            }
+            let finding =
+                Finding { line: 1, column: 1, path: String::new(), message, suggestion: None, length: 1 };
+            Verdict { file: name, valid: false, findings: vec![finding], source: String::new() }
         }
         Ok(source) => {
             let findings = parse(&source, &Options { strict }).err().unwrap_or_default();
-            Verdict {
-                file: name,
-                valid: findings.is_empty(),
-                findings,
-                source,
-            }
+            Verdict { file: name, valid: findings.is_empty(), findings, source }
         }
     }
 }
@@ -102,10 +86,7 @@ pub fn read_valid(screen: &Screen, file: &Path) -> Outcome<String> {
         Err(mistakes) => {
             findings::show(screen, file, &source, &mistakes);
             let found = count(mistakes.len(), "mistake");
-            Err(Failure::failed(format!(
-                "{found} in {}; nothing was sent",
-                file.display()
-            )))
+            Err(Failure::failed(format!("{found} in {}; nothing was sent", file.display())))
         }
     }
 }

@@ -21,11 +21,7 @@ pub fn locate(screen: &Screen, file: &Path, source: &str, mut failure: Failure) 
     let findings: Vec<Finding> = placed.into_iter().map(|item| finding(item, source)).collect();
     if !findings.is_empty() {
         show(screen, file, source, &findings);
-        if rest.is_empty()
-            && findings
-                .iter()
-                .any(|finding| failure.message.contains(&finding.message))
-        {
+        if rest.is_empty() && findings.iter().any(|finding| failure.message.contains(&finding.message)) {
             failure.message = match findings.len() {
                 1 => format!("{} was refused", file.display()),
                 many => format!("{} was refused for {many} reasons", file.display()),
@@ -42,9 +38,7 @@ fn finding(item: ProblemItem, source: &str) -> Finding {
     // The server tells where a thing begins: underline the word there.
     let word = source.lines().nth(line.saturating_sub(1)).map_or(1, |text| {
         let rest = text.chars().skip(column.saturating_sub(1));
-        rest.take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.'))
-            .count()
-            .max(1)
+        rest.take_while(|c| c.is_alphanumeric() || matches!(c, '_' | '-' | '.')).count().max(1)
     });
     Finding {
         line,

@@ -17,10 +17,7 @@ const LINE_WIDTH: usize = 200;
 
 pub enum Progress {
     Silent,
-    Lines {
-        told: HashMap<OperationId, OperationStatus>,
-        color: bool,
-    },
+    Lines { told: HashMap<OperationId, OperationStatus>, color: bool },
     Live(Live),
 }
 
@@ -35,10 +32,7 @@ impl Progress {
         }
         match screen.live {
             true => Self::Live(Live::new(screen.color_stderr)),
-            false => Self::Lines {
-                told: HashMap::new(),
-                color: screen.color_stderr,
-            },
+            false => Self::Lines { told: HashMap::new(), color: screen.color_stderr },
         }
     }
 
@@ -68,11 +62,7 @@ impl Progress {
 
     /// The number of the last line taken in.
     pub fn last_line(&self) -> i64 {
-        if let Self::Live(live) = self {
-            live.after
-        } else {
-            0
-        }
+        if let Self::Live(live) = self { live.after } else { 0 }
     }
 
     pub fn log(&mut self, entries: &[LogEntry], after: i64) {
@@ -92,11 +82,7 @@ impl Progress {
 fn heading(screen: &Screen, change: &Deployment) -> String {
     let id = change.id.map(|id| format!(" {id}")).unwrap_or_default();
     let what = change.application.as_deref().unwrap_or("everything");
-    let place = change
-        .environment
-        .as_deref()
-        .map(|name| format!(" in {name}"))
-        .unwrap_or_default();
+    let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let text = format!("{}{id}: {what}{place}", change.kind);
     paint(screen.color_stderr, super::BOLD, &text)
 }
@@ -124,20 +110,9 @@ fn describe(operation: &Operation, color: bool) -> Option<String> {
         OperationStatus::Cancelled if operation.started_at.is_none() => Some("not started".into()),
         OperationStatus::Cancelled => Some("cancelled".into()),
         OperationStatus::Failed | OperationStatus::TimedOut => {
-            let reason = operation
-                .error
-                .as_ref()
-                .map(|fault| format!(": {}", single_line(&fault.message)));
-            let ended = if operation.status == OperationStatus::Failed {
-                "failed"
-            } else {
-                "timed out"
-            };
-            Some(paint(
-                color,
-                RED,
-                &format!("{ended}{took}{}", reason.unwrap_or_default()),
-            ))
+            let reason = operation.error.as_ref().map(|fault| format!(": {}", single_line(&fault.message)));
+            let ended = if operation.status == OperationStatus::Failed { "failed" } else { "timed out" };
+            Some(paint(color, RED, &format!("{ended}{took}{}", reason.unwrap_or_default())))
         }
     }
 }
@@ -175,30 +150,22 @@ impl Live {
     }
 
     fn update(&mut self, change: &Deployment, operations: &[Operation]) {
-        let width = operations
-            .iter()
-            .map(|operation| label(change, operation).chars().count())
-            .max();
+        let width = operations.iter().map(|operation| label(change, operation).chars().count()).max();
         let width = width.unwrap_or(0).min(40);
         let mut operations: Vec<&Operation> = operations.iter().collect();
         operations.sort_by_key(|operation| operation.id);
         operations.retain(|operation| operation.kind != OperationKind::Settle);
         for operation in operations {
             let new = !self.bars.contains_key(&operation.id);
-            let bar = self
-                .bars
-                .entry(operation.id)
-                .or_insert_with(|| self.screen.add(ProgressBar::new_spinner()));
+            let bar =
+                self.bars.entry(operation.id).or_insert_with(|| self.screen.add(ProgressBar::new_spinner()));
             if new {
                 bar.set_style(style("{spinner:.cyan} {prefix} {wide_msg}"));
                 bar.set_prefix(format!("{:width$}", label(change, operation)));
             }
             let text = describe(operation, self.color).unwrap_or_else(|| {
-                let waiting = operation
-                    .waiting_for
-                    .as_deref()
-                    .map(single_line)
-                    .unwrap_or_else(|| "waiting".into());
+                let waiting =
+                    operation.waiting_for.as_deref().map(single_line).unwrap_or_else(|| "waiting".into());
                 paint(self.color, DIM, &waiting)
             });
             let over = operation.status.is_over();
@@ -279,10 +246,7 @@ mod tests {
         assert_eq!(told(OperationStatus::Succeeded).unwrap(), "created in 1.2s");
         let mut failed = operation(OperationStatus::Failed);
         failed.error = Some(Fault::new(ErrorCode::Failed, "quota of 3 reached\n"));
-        assert_eq!(
-            describe(&failed, false).unwrap(),
-            "failed in 1.2s: quota of 3 reached"
-        );
+        assert_eq!(describe(&failed, false).unwrap(), "failed in 1.2s: quota of 3 reached");
         failed.kind = OperationKind::Settle;
         assert_eq!(describe(&failed, false), None);
     }

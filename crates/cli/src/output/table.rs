@@ -16,9 +16,7 @@ pub fn table<const N: usize>(screen: &Screen, header: [&str; N], rows: Vec<[Stri
     // Only a terminal has a width to keep to; a script wants whole lines.
     match console::Term::stdout().size_checked() {
         Some((_, width)) if console::Term::stdout().is_term() => {
-            table
-                .set_content_arrangement(ContentArrangement::Dynamic)
-                .set_width(width);
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
         }
         _ => {
             table.set_content_arrangement(ContentArrangement::Disabled);
@@ -26,11 +24,7 @@ pub fn table<const N: usize>(screen: &Screen, header: [&str; N], rows: Vec<[Stri
     }
     for row in rows {
         table.add_row(row.into_iter().map(|text| {
-            let text = if text.is_empty() {
-                "-".to_owned()
-            } else {
-                single_line(&text)
-            };
+            let text = if text.is_empty() { "-".to_owned() } else { single_line(&text) };
             match color_of(&text) {
                 Some(color) => Cell::new(text).fg(color),
                 None => Cell::new(text),
@@ -45,28 +39,15 @@ pub fn table<const N: usize>(screen: &Screen, header: [&str; N], rows: Vec<[Stri
 
 /// `Name: value` lines, aligned.
 pub fn fields(pairs: &[(&str, Option<String>)]) -> String {
-    let given: Vec<(&str, &String)> = pairs
-        .iter()
-        .filter_map(|(name, value)| Some((*name, value.as_ref()?)))
-        .collect();
-    let width = given
-        .iter()
-        .map(|(name, _)| name.chars().count())
-        .max()
-        .unwrap_or(0)
-        + 1;
-    given
-        .iter()
-        .map(|(name, value)| format!("{:width$}  {value}\n", format!("{name}:")))
-        .collect()
+    let given: Vec<(&str, &String)> =
+        pairs.iter().filter_map(|(name, value)| Some((*name, value.as_ref()?))).collect();
+    let width = given.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 1;
+    given.iter().map(|(name, value)| format!("{:width$}  {value}\n", format!("{name}:"))).collect()
 }
 
 /// Control characters of a tool's message must not reach a terminal.
 pub fn single_line(text: &str) -> String {
-    text.trim()
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn color_of(word: &str) -> Option<Color> {
@@ -90,14 +71,7 @@ mod tests {
     use crate::args::Format;
 
     fn screen(color: bool) -> Screen {
-        Screen {
-            format: Format::Table,
-            quiet: false,
-            yes: false,
-            color,
-            color_stderr: color,
-            live: false,
-        }
+        Screen { format: Format::Table, quiet: false, yes: false, color, color_stderr: color, live: false }
     }
 
     #[test]
@@ -118,11 +92,7 @@ mod tests {
 
     #[test]
     fn fields_that_hold_nothing_are_left_out() {
-        let shown = fields(&[
-            ("Id", Some("x".into())),
-            ("Commit", None),
-            ("Status", Some("failed".into())),
-        ]);
+        let shown = fields(&[("Id", Some("x".into())), ("Commit", None), ("Status", Some("failed".into()))]);
         assert_eq!(shown, "Id:      x\nStatus:  failed\n");
     }
 }

@@ -27,11 +27,7 @@ fn text(value: impl ToString) -> Option<String> {
 pub fn deployment(screen: &Screen, change: &Deployment) -> String {
     let id = change.id.map(|id| format!("{id} ")).unwrap_or_default();
     let what = change.application.as_deref().unwrap_or("everything");
-    let place = change
-        .environment
-        .as_deref()
-        .map(|name| format!(" in {name}"))
-        .unwrap_or_default();
+    let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let head = format!("{id}{}: {} {what}{place}", change.status, change.kind);
     let mut out = format!("{}\n", paint(screen.color, BOLD, &head));
     if change.id.is_none() {
@@ -53,35 +49,19 @@ pub fn deployment(screen: &Screen, change: &Deployment) -> String {
             item.reason.clone(),
         ]
     });
-    out.push_str(&table(
-        screen,
-        ["REQUIREMENT", "ACTION", "PHASE", "RESOURCE", "REASON"],
-        rows.collect(),
-    ));
+    out.push_str(&table(screen, ["REQUIREMENT", "ACTION", "PHASE", "RESOURCE", "REASON"], rows.collect()));
     out
 }
 
 /// The same with the reasons written out.
 pub fn explanation(screen: &Screen, change: &Deployment) -> String {
     let what = change.application.as_deref().unwrap_or("everything");
-    let place = change
-        .environment
-        .as_deref()
-        .map(|name| format!(" in {name}"))
-        .unwrap_or_default();
+    let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let mut out = format!("{}\n", paint(screen.color, BOLD, &format!("{what}{place}")));
     for item in change.resources.iter().chain(&change.removals) {
-        let head = format!(
-            "{}: {} {} ({})",
-            item.requirement, item.action, item.name, item.resource
-        );
+        let head = format!("{}: {} {} ({})", item.requirement, item.action, item.name, item.resource);
         out.push_str(&format!("\n{}\n", paint(screen.color, BOLD, &head)));
-        for line in item
-            .reason
-            .split(['\n', ';'])
-            .map(single_line)
-            .filter(|line| !line.is_empty())
-        {
+        for line in item.reason.split(['\n', ';']).map(single_line).filter(|line| !line.is_empty()) {
             out.push_str(&format!("  {line}\n"));
         }
     }
@@ -101,10 +81,7 @@ pub fn deployment_details(screen: &Screen, change: &Deployment) -> String {
         ("Created", change.created_at.map(|at| at.to_string())),
         ("Started", change.started_at.map(|at| at.to_string())),
         ("Completed", change.completed_at.map(|at| at.to_string())),
-        (
-            "Cancel asked",
-            change.cancel_requested_at.map(|at| at.to_string()),
-        ),
+        ("Cancel asked", change.cancel_requested_at.map(|at| at.to_string())),
         ("Waiting for", change.waiting_for.clone()),
         ("Error", error),
         ("Help", change.error.as_ref().and_then(|fault| fault.hint.clone())),
@@ -125,20 +102,12 @@ pub fn deployments(screen: &Screen, changes: &[Deployment]) -> String {
             change.created_at.map(age).unwrap_or_default(),
         ]
     });
-    table(
-        screen,
-        ["ID", "KIND", "STATUS", "APP", "ENV", "BY", "AGE"],
-        rows.collect(),
-    )
+    table(screen, ["ID", "KIND", "STATUS", "APP", "ENV", "BY", "AGE"], rows.collect())
 }
 
 pub fn resources(screen: &Screen, resources: &[Resource]) -> String {
     let rows = resources.iter().map(|resource| {
-        let mut users: Vec<&str> = resource
-            .consumers
-            .iter()
-            .map(|user| user.application.as_str())
-            .collect();
+        let mut users: Vec<&str> = resource.consumers.iter().map(|user| user.application.as_str()).collect();
         users.sort_unstable();
         users.dedup();
         let shown = match users.len() {
@@ -155,62 +124,31 @@ pub fn resources(screen: &Screen, resources: &[Resource]) -> String {
             resource.id.to_string(),
         ]
     });
-    table(
-        screen,
-        ["NAME", "TYPE", "ENV", "PHASE", "USED BY", "AGE", "ID"],
-        rows.collect(),
-    )
+    table(screen, ["NAME", "TYPE", "ENV", "PHASE", "USED BY", "AGE", "ID"], rows.collect())
 }
 
 pub fn resource(screen: &Screen, resource: &Resource) -> String {
     let ids = |ids: &[conductor_domain::ids::ResourceId]| {
         (!ids.is_empty()).then(|| ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
     };
-    let mut out = format!(
-        "{}\n",
-        paint(screen.color, BOLD, &format!("{} {}", resource.id, resource.name))
-    );
+    let mut out = format!("{}\n", paint(screen.color, BOLD, &format!("{} {}", resource.id, resource.name)));
     out.push_str(&fields(&[
         ("Type", text(format!("{} ({})", resource.kind, resource.class))),
         ("Environment", text(&resource.environment)),
-        (
-            "Phase",
-            text(format!(
-                "{} ({}/{})",
-                resource.phase, resource.state, resource.status
-            )),
-        ),
+        ("Phase", text(format!("{} ({}/{})", resource.phase, resource.state, resource.status))),
         ("Message", resource.message.as_deref().map(single_line)),
-        (
-            "Error",
-            resource.error.as_ref().map(|fault| single_line(&fault.message)),
-        ),
-        (
-            "Help",
-            resource.error.as_ref().and_then(|fault| fault.hint.clone()),
-        ),
-        (
-            "Template",
-            text(format!("{}@{}", resource.template, resource.template_version)),
-        ),
-        (
-            "Sharing",
-            text(format!("{}, scope {}", resource.sharing, resource.scope)),
-        ),
+        ("Error", resource.error.as_ref().map(|fault| single_line(&fault.message))),
+        ("Help", resource.error.as_ref().and_then(|fault| fault.hint.clone())),
+        ("Template", text(format!("{}@{}", resource.template, resource.template_version))),
+        ("Sharing", text(format!("{}, scope {}", resource.sharing, resource.scope))),
         ("External id", resource.external_id.clone()),
         ("Protected", resource.protected.then(|| "yes".into())),
         ("Depends on", ids(&resource.depends_on)),
         ("Needed by", ids(&resource.dependents)),
-        (
-            "Created",
-            text(format!("{} by {}", resource.created_at, resource.created_by)),
-        ),
+        ("Created", text(format!("{} by {}", resource.created_at, resource.created_by))),
         ("Updated", text(resource.updated_at)),
     ]));
-    for (title, values) in [
-        ("Parameters", &resource.parameters),
-        ("Outputs", &resource.outputs),
-    ] {
+    for (title, values) in [("Parameters", &resource.parameters), ("Outputs", &resource.outputs)] {
         if !values.is_empty() {
             out.push_str(&format!("\n{title}:\n"));
             for (name, value) in values {
@@ -235,11 +173,7 @@ pub fn consumers(screen: &Screen, resource: &Resource) -> String {
             user.deployment.to_string(),
         ]
     });
-    table(
-        screen,
-        ["APP", "ENV", "REQUIREMENT", "STATE", "SINCE", "DEPLOYMENT"],
-        rows.collect(),
-    )
+    table(screen, ["APP", "ENV", "REQUIREMENT", "STATE", "SINCE", "DEPLOYMENT"], rows.collect())
 }
 
 pub fn operations(screen: &Screen, operations: &[Operation]) -> String {
@@ -260,24 +194,13 @@ pub fn operations(screen: &Screen, operations: &[Operation]) -> String {
             note.or_else(|| operation.waiting_for.clone()).unwrap_or_default(),
         ]
     });
-    table(
-        screen,
-        ["ID", "KIND", "RESOURCE", "STATUS", "TRY", "TOOK", "NOTE"],
-        rows.collect(),
-    )
+    table(screen, ["ID", "KIND", "RESOURCE", "STATUS", "TRY", "TOOK", "NOTE"], rows.collect())
 }
 
 /// How many of each phase, as one line.
 pub fn phases(counts: &BTreeMap<String, usize>) -> String {
-    let parts: Vec<String> = counts
-        .iter()
-        .map(|(phase, number)| format!("{number} {phase}"))
-        .collect();
-    if parts.is_empty() {
-        "none".into()
-    } else {
-        parts.join(", ")
-    }
+    let parts: Vec<String> = counts.iter().map(|(phase, number)| format!("{number} {phase}")).collect();
+    if parts.is_empty() { "none".into() } else { parts.join(", ") }
 }
 
 fn plain(value: &Value) -> String {

@@ -23,23 +23,17 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
         None | Some(Value::Null) => None,
         Some(Value::Bool(exists)) => Some(exists),
         Some(_) => {
-            return Err(Failure::failed(
-                "in the program's answer `exists` must be true or false",
-            ));
+            return Err(Failure::failed("in the program's answer `exists` must be true or false"));
         }
     };
     if step.kind == StepKind::Delete && exists == Some(true) {
-        return Err(Failure::failed(
-            "the program ended well, but says that the resource still exists",
-        ));
+        return Err(Failure::failed("the program ended well, but says that the resource still exists"));
     }
     let external_id = match answer.remove("externalId") {
         None | Some(Value::Null) => None,
         Some(Value::String(id)) => Some(id),
         Some(_) => {
-            return Err(Failure::failed(
-                "in the program's answer `externalId` must be a string",
-            ));
+            return Err(Failure::failed("in the program's answer `externalId` must be a string"));
         }
     };
     // State that is left out stays as it was; `null` takes it away.
@@ -53,13 +47,7 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
     } else {
         None
     };
-    Ok(Done {
-        outputs,
-        state,
-        external_id,
-        exists,
-        plan,
-    })
+    Ok(Done { outputs, state, external_id, exists, plan })
 }
 
 fn document(step: &Step) -> Value {

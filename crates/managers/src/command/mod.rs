@@ -43,10 +43,8 @@ impl Manager for Command {
         let conducts = config.choice("protocol", &PROTOCOLS)? == "conductor";
         config.texts("sensitive")?;
         if conducts && template.config.contains_key("args") {
-            return Err(
-                Failure::invalid("config.args has no meaning with protocol `conductor`")
-                    .hint("the program gets the step as its only argument; parameters come on stdin"),
-            );
+            return Err(Failure::invalid("config.args has no meaning with protocol `conductor`")
+                .hint("the program gets the step as its only argument; parameters come on stdin"));
         }
         config.texts("args")?;
         locate(job, config, template.content.clone())?;
@@ -56,10 +54,7 @@ impl Manager for Command {
             can_observe: conducts,
             can_plan: conducts,
         };
-        Ok(Described {
-            description,
-            content: None,
-        })
+        Ok(Described { description, content: None })
     }
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
@@ -80,14 +75,11 @@ fn locate(job: &dyn Job, config: Config<'_>, content: Option<PathBuf>) -> Result
     };
     let Some((_, name)) = program.rsplit_once('/') else {
         return program::find(job, program).ok_or_else(|| {
-            Failure::invalid(format!("there is no program `{program}` on the worker's PATH")).hint(format!(
-                "to ship it with the template write `program: ./{program}`"
-            ))
+            Failure::invalid(format!("there is no program `{program}` on the worker's PATH"))
+                .hint(format!("to ship it with the template write `program: ./{program}`"))
         });
     };
-    let path = content
-        .map(|folder| folder.join(name))
-        .filter(|path| program::is_program(path));
+    let path = content.map(|folder| folder.join(name)).filter(|path| program::is_program(path));
     path.ok_or_else(|| Failure::invalid(format!("the template's files hold no program `{name}`")))
 }
 
@@ -100,11 +92,7 @@ async fn ask(
     document: &Value,
 ) -> Result<Map<String, Value>, Failure> {
     let path = locate(job, config, job.content())?;
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut shared = Shared::read(config.0)?;
     shared.allow.read.push(path.clone());
     shared.allow.read.extend(job.content());
@@ -125,18 +113,12 @@ async fn ask(
         Some(0) => {}
         Some(TRY_AGAIN) => return Err(Failure::transient(program::reason(&name, &exit))),
         Some(NOT_SUPPORTED) if matches!(step.kind, StepKind::Observe | StepKind::Plan) => {
-            return Err(Failure::unsupported(format!(
-                "{name} does not know `{}`",
-                step.kind
-            )));
+            return Err(Failure::unsupported(format!("{name} does not know `{}`", step.kind)));
         }
         _ => return Err(Failure::failed(program::reason(&name, &exit))),
     }
     if answer.overflow {
-        return Err(Failure::failed(format!(
-            "{name} wrote more than {} MiB to stdout",
-            ANSWER_LIMIT >> 20
-        )));
+        return Err(Failure::failed(format!("{name} wrote more than {} MiB to stdout", ANSWER_LIMIT >> 20)));
     }
     if answer.text().is_empty() && step.kind == StepKind::Delete {
         return Ok(Map::new());
@@ -165,8 +147,6 @@ fn take_object(name: &str, answer: &mut Map<String, Value>) -> Result<Map<String
     match answer.remove(name) {
         None | Some(Value::Null) => Ok(Map::new()),
         Some(Value::Object(map)) => Ok(map),
-        Some(_) => Err(Failure::failed(format!(
-            "in the program's answer `{name}` must be an object"
-        ))),
+        Some(_) => Err(Failure::failed(format!("in the program's answer `{name}` must be an object"))),
     }
 }

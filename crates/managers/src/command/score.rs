@@ -22,24 +22,15 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
             return Ok(Done::default());
         }
         StepKind::Observe | StepKind::Plan => {
-            return Err(Failure::unsupported(format!(
-                "the score protocol does not know `{}`",
-                step.kind
-            )));
+            return Err(Failure::unsupported(format!("the score protocol does not know `{}`", step.kind)));
         }
     }
-    let args = config
-        .texts("args")?
-        .iter()
-        .map(|arg| arg.replace("<mode>", "provision"))
-        .collect();
+    let args = config.texts("args")?.iter().map(|arg| arg.replace("<mode>", "provision")).collect();
     let mut shared = kept(step, "shared_state");
     let mut answer = ask(job, step, config, args, &document(step, &shared)).await?;
     if let Some(key) = answer.keys().find(|key| !ANSWER.contains(&key.as_str())) {
-        return Err(
-            Failure::failed(format!("the provisioner's answer has an unknown key `{key}`"))
-                .hint(config::hint(key, &ANSWER)),
-        );
+        return Err(Failure::failed(format!("the provisioner's answer has an unknown key `{key}`"))
+            .hint(config::hint(key, &ANSWER)));
     }
     let sensitive = config.texts("sensitive")?;
     let mut outputs = take_object("resource_outputs", &mut answer)?
@@ -50,11 +41,7 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
         })
         .collect();
     outputs::seal(job, step, &mut outputs);
-    if answer
-        .get("manifests")
-        .and_then(Value::as_array)
-        .is_some_and(|list| !list.is_empty())
-    {
+    if answer.get("manifests").and_then(Value::as_array).is_some_and(|list| !list.is_empty()) {
         job.log(Level::Warn, "the provisioner's manifests are not used");
     }
     merge(&mut shared, take_object("shared_state", &mut answer)?);
@@ -62,19 +49,11 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
         "resource_state": take_object("resource_state", &mut answer)?,
         "shared_state": shared,
     });
-    Ok(Done {
-        outputs,
-        state: Some(state),
-        ..Done::default()
-    })
+    Ok(Done { outputs, state: Some(state), ..Done::default() })
 }
 
 fn kept(step: &Step, part: &str) -> Map<String, Value> {
-    let state = step
-        .state
-        .as_ref()
-        .and_then(|state| state.get(part))
-        .and_then(Value::as_object);
+    let state = step.state.as_ref().and_then(|state| state.get(part)).and_then(Value::as_object);
     state.cloned().unwrap_or_default()
 }
 
@@ -123,20 +102,11 @@ mod tests {
 
     #[test]
     fn a_patch_merges_removes_and_replaces() {
-        let mut state = json!({"a": {"x": 1, "y": 2}, "b": 3, "c": 4})
-            .as_object()
-            .unwrap()
-            .clone();
+        let mut state = json!({"a": {"x": 1, "y": 2}, "b": 3, "c": 4}).as_object().unwrap().clone();
         merge(
             &mut state,
-            json!({"a": {"x": null, "z": 5}, "b": {"n": 1}, "c": null})
-                .as_object()
-                .unwrap()
-                .clone(),
+            json!({"a": {"x": null, "z": 5}, "b": {"n": 1}, "c": null}).as_object().unwrap().clone(),
         );
-        assert_eq!(
-            Value::Object(state),
-            json!({"a": {"y": 2, "z": 5}, "b": {"n": 1}})
-        );
+        assert_eq!(Value::Object(state), json!({"a": {"y": 2, "z": 5}, "b": {"n": 1}}));
     }
 }

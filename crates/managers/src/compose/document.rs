@@ -23,10 +23,7 @@ impl Document {
     pub fn read(step: &Step) -> Result<Self, Failure> {
         let workload = step.parameters.get("workload").and_then(Value::as_object);
         let workload = workload.ok_or_else(|| Failure::invalid("parameters.workload is missing"))?;
-        let containers = workload
-            .get("containers")
-            .and_then(Value::as_object)
-            .filter(|map| !map.is_empty());
+        let containers = workload.get("containers").and_then(Value::as_object).filter(|map| !map.is_empty());
         let containers = containers.ok_or_else(|| Failure::invalid("the workload has no container"))?;
         let mut files = Vec::new();
         let mut services = Map::new();
@@ -37,16 +34,9 @@ impl Document {
                 .ok_or_else(|| Failure::invalid(format!("containers.{name} must be an object")))?;
             crate::files::name(name)?;
             let env = env_file::write(&service::variables(name, container)?)?;
-            files.push(File {
-                path: format!("{name}.env").into(),
-                bytes: env.into_bytes(),
-                mode: 0o600,
-            });
+            files.push(File { path: format!("{name}.env").into(), bytes: env.into_bytes(), mode: 0o600 });
             let mounts = mount_files(name, container, &step.secrets, &mut files)?;
-            services.insert(
-                name.clone(),
-                service::service(name, container, mounts, &mut volumes)?,
-            );
+            services.insert(name.clone(), service::service(name, container, mounts, &mut volumes)?);
         }
         service::connect(containers, workload.get("service"), &mut services)?;
         let subject = &step.subject;
@@ -58,16 +48,8 @@ impl Document {
             document["volumes"] = Value::Object(volumes);
         }
         let text = yaml::document(&document);
-        let mode = if contains_secret(&text, &step.secrets) {
-            0o600
-        } else {
-            0o644
-        };
-        files.push(File {
-            path: "compose.yaml".into(),
-            bytes: text.into_bytes(),
-            mode,
-        });
+        let mode = if contains_secret(&text, &step.secrets) { 0o600 } else { 0o644 };
+        files.push(File { path: "compose.yaml".into(), bytes: text.into_bytes(), mode });
         Ok(Self { files })
     }
 }
@@ -75,17 +57,9 @@ impl Document {
 /// Compose projects are lower case, digits, dashes and underscores.
 fn project(application: &str, environment: &str) -> String {
     let kept = |c: char| {
-        if c.is_ascii_lowercase() || c.is_ascii_digit() {
-            c
-        } else {
-            '-'
-        }
+        if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' }
     };
-    format!("{application}-{environment}")
-        .to_lowercase()
-        .chars()
-        .map(kept)
-        .collect()
+    format!("{application}-{environment}").to_lowercase().chars().map(kept).collect()
 }
 
 fn mount_files(
@@ -99,10 +73,8 @@ fn mount_files(
         let place = format!("containers.{container}.files[{target}]");
         if let Some(source) = file.get("source").and_then(Value::as_str) {
             if !Path::new(source).is_absolute() {
-                return Err(
-                    Failure::invalid(format!("{place}.source: the worker has no file {source}"))
-                        .hint("give the file's text as `content`, or `binaryContent` in base64"),
-                );
+                return Err(Failure::invalid(format!("{place}.source: the worker has no file {source}"))
+                    .hint("give the file's text as `content`, or `binaryContent` in base64"));
             }
             mounts.push(bind(source, target));
             continue;

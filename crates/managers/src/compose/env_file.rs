@@ -8,14 +8,10 @@ pub(super) fn write(variables: &BTreeMap<String, String>) -> Result<String, Fail
     let mut out = String::new();
     for (name, value) in variables {
         if name.is_empty() || name.contains(['=', '\n', '\r', '#', '\'', '"']) || name.trim() != name {
-            return Err(Failure::invalid(format!(
-                "`{name}` cannot be the name of a variable"
-            )));
+            return Err(Failure::invalid(format!("`{name}` cannot be the name of a variable")));
         }
         if value.contains('\0') {
-            return Err(Failure::invalid(format!(
-                "the value of variable `{name}` holds a zero byte"
-            )));
+            return Err(Failure::invalid(format!("the value of variable `{name}` holds a zero byte")));
         }
         out.push_str(&format!("{name}={}\n", quote(value)));
     }

@@ -45,10 +45,7 @@ impl Manager for Compose {
             can_observe: true,
             can_plan: false,
         };
-        Ok(Described {
-            description,
-            content: None,
-        })
+        Ok(Described { description, content: None })
     }
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
@@ -65,19 +62,13 @@ impl Manager for Compose {
             StepKind::Delete => {
                 files::blocking(move || {
                     place.remove()?;
-                    Ok(Done {
-                        exists: Some(place.folder.exists()),
-                        ..Done::default()
-                    })
+                    Ok(Done { exists: Some(place.folder.exists()), ..Done::default() })
                 })
                 .await
             }
             StepKind::Observe => match place.folder.join("compose.yaml").is_file() {
                 true => Ok(place.done()),
-                false => Ok(Done {
-                    exists: Some(false),
-                    ..Done::default()
-                }),
+                false => Ok(Done { exists: Some(false), ..Done::default() }),
             },
             StepKind::Plan => Err(Failure::unsupported("the compose manager has no plan of its own")),
         }
@@ -98,26 +89,16 @@ impl Place {
         let root = root.canonicalize().map_err(files::failed("find", &root))?;
         let parent = root.join(files::name(&subject.environment)?);
         let name = files::name(subject.application.as_deref().unwrap_or(&subject.slug))?;
-        Ok(Self {
-            folder: parent.join(name),
-            aside: parent.join(format!(".{name}.new")),
-        })
+        Ok(Self { folder: parent.join(name), aside: parent.join(format!(".{name}.new")) })
     }
 
     fn done(&self) -> Done {
-        let output = |path: &Path| Output {
-            value: path.display().to_string().into(),
-            sensitive: false,
-        };
+        let output = |path: &Path| Output { value: path.display().to_string().into(), sensitive: false };
         let outputs = [
             ("path".to_owned(), output(&self.folder)),
             ("compose".to_owned(), output(&self.folder.join("compose.yaml"))),
         ];
-        Done {
-            outputs: outputs.into(),
-            exists: Some(true),
-            ..Done::default()
-        }
+        Done { outputs: outputs.into(), exists: Some(true), ..Done::default() }
     }
 
     fn write(&self, document: &Document) -> Result<(), Failure> {

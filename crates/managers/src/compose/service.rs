@@ -13,9 +13,7 @@ pub(super) fn object<'a>(
     match spec.get(key) {
         None => Ok(None.into_iter().flatten()),
         Some(Value::Object(map)) => Ok(Some(map).into_iter().flatten()),
-        Some(_) => Err(Failure::invalid(format!(
-            "containers.{container}.{key} must be an object"
-        ))),
+        Some(_) => Err(Failure::invalid(format!("containers.{container}.{key} must be an object"))),
     }
 }
 
@@ -24,9 +22,7 @@ pub(super) fn variables(
     spec: &Map<String, Value>,
 ) -> Result<BTreeMap<String, String>, Failure> {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    Ok(object(spec, "variables", container)?
-        .map(|(name, value)| (name.clone(), text(value)))
-        .collect())
+    Ok(object(spec, "variables", container)?.map(|(name, value)| (name.clone(), text(value))).collect())
 }
 
 pub(super) fn service(
@@ -37,10 +33,8 @@ pub(super) fn service(
 ) -> Result<Value, Failure> {
     let image = spec.get("image").and_then(Value::as_str).unwrap_or_default();
     if image.is_empty() || image == "." {
-        return Err(
-            Failure::invalid(format!("containers.{container}.image is not known"))
-                .hint("name the image in the Score file, or give it when deploying with --image"),
-        );
+        return Err(Failure::invalid(format!("containers.{container}.image is not known"))
+            .hint("name the image in the Score file, or give it when deploying with --image"));
     }
     let mut service = json!({
         "image": image,
@@ -59,19 +53,12 @@ pub(super) fn service(
     if !mounts.is_empty() {
         service["volumes"] = Value::Array(mounts);
     }
-    if let Some(check) = spec
-        .get("readinessProbe")
-        .or(spec.get("livenessProbe"))
-        .and_then(healthcheck)
-    {
+    if let Some(check) = spec.get("readinessProbe").or(spec.get("livenessProbe")).and_then(healthcheck) {
         service["healthcheck"] = check;
     }
     let mut limits = Map::new();
     for (from, to) in [("limits", "limits"), ("requests", "reservations")] {
-        let amounts = spec
-            .get("resources")
-            .and_then(|resources| resources.get(from))
-            .map(amounts);
+        let amounts = spec.get("resources").and_then(|resources| resources.get(from)).map(amounts);
         if let Some(amounts) = amounts.filter(|amounts| !amounts.is_empty()) {
             limits.insert(to.to_owned(), Value::Object(amounts));
         }
@@ -88,14 +75,9 @@ fn mount_volume(
     volume: &Value,
     volumes: &mut Map<String, Value>,
 ) -> Result<Value, Failure> {
-    let source = volume
-        .get("source")
-        .and_then(Value::as_str)
-        .filter(|source| !source.is_empty());
+    let source = volume.get("source").and_then(Value::as_str).filter(|source| !source.is_empty());
     let source = source.ok_or_else(|| {
-        Failure::invalid(format!(
-            "containers.{container}.volumes[{target}].source is missing"
-        ))
+        Failure::invalid(format!("containers.{container}.volumes[{target}].source is missing"))
     })?;
     let mut mount = json!({"target": target});
     if source.starts_with('/') {
@@ -103,11 +85,7 @@ fn mount_volume(
         mount["source"] = source.into();
     } else {
         let kept = |c: char| {
-            if c.is_ascii_alphanumeric() || "_.-".contains(c) {
-                c
-            } else {
-                '-'
-            }
+            if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' }
         };
         let name: String = source.chars().map(kept).collect();
         mount["type"] = "volume".into();
@@ -136,12 +114,7 @@ fn healthcheck(probe: &Value) -> Option<Value> {
         let path = text("path").unwrap_or("/").trim_start_matches('/');
         let url = quote(&format!("{scheme}://{host}:{}/{path}", get.get("port")?));
         let (mut wget, mut curl) = (String::new(), String::new());
-        for header in get
-            .get("httpHeaders")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-        {
+        for header in get.get("httpHeaders").and_then(Value::as_array).into_iter().flatten() {
             let part = |key: &str| header.get(key).and_then(Value::as_str).unwrap_or_default();
             let header = quote(&format!("{}: {}", part("name"), part("value")));
             wget.push_str(&format!(" --header {header}"));
@@ -198,12 +171,7 @@ pub(super) fn connect(
     services: &mut Map<String, Value>,
 ) -> Result<(), Failure> {
     for (name, spec) in containers {
-        for (other, rule) in spec
-            .get("before")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-        {
+        for (other, rule) in spec.get("before").and_then(Value::as_object).into_iter().flatten() {
             let condition = match rule.get("ready").and_then(Value::as_str) {
                 Some("healthy") => "service_healthy",
                 Some("complete") => "service_completed_successfully",
@@ -220,13 +188,9 @@ pub(super) fn connect(
             waiting["depends_on"][name.as_str()] = json!({"condition": condition});
         }
     }
-    let free = services
-        .iter()
-        .find(|(_, service)| service.get("depends_on").is_none());
+    let free = services.iter().find(|(_, service)| service.get("depends_on").is_none());
     let Some(owner) = free.map(|(name, _)| name.clone()) else {
-        return Err(Failure::invalid(
-            "every container waits for another one: `before` goes in a circle",
-        ));
+        return Err(Failure::invalid("every container waits for another one: `before` goes in a circle"));
     };
     let ports: Vec<Value> = service
         .and_then(|service| service.get("ports"))
@@ -248,11 +212,7 @@ pub(super) fn connect(
 fn publish(port: &Value) -> Option<Value> {
     let number = port.get("port")?.as_u64()?;
     let target = port.get("targetPort").and_then(Value::as_u64).unwrap_or(number);
-    let udp = if port.get("protocol").and_then(Value::as_str) == Some("UDP") {
-        "/udp"
-    } else {
-        ""
-    };
+    let udp = if port.get("protocol").and_then(Value::as_str) == Some("UDP") { "/udp" } else { "" };
     Some(format!("{number}:{target}{udp}").into())
 }
 

@@ -3,9 +3,8 @@
 use serde_json::Value;
 
 /// Words that YAML 1.1 readers take for something other than text.
-const WORDS: [&str; 12] = [
-    "true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf", "infinity",
-];
+const WORDS: [&str; 12] =
+    ["true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf", "infinity"];
 
 /// A document in block style. Every `$` in a value is doubled: compose would take it for a variable.
 pub(super) fn document(value: &Value) -> String {
@@ -77,22 +76,14 @@ fn scalar(text: &str) -> String {
     let unprintable = |c: &char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}');
     quoted
         .chars()
-        .map(|c| {
-            if unprintable(&c) {
-                format!("\\u{:04x}", c as u32)
-            } else {
-                c.to_string()
-            }
-        })
+        .map(|c| if unprintable(&c) { format!("\\u{:04x}", c as u32) } else { c.to_string() })
         .collect()
 }
 
 fn is_plain(text: &str) -> bool {
     let first = text.chars().next();
     first.is_some_and(|c| c.is_ascii_alphabetic() || c == '/' || c == '_')
-        && text
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "_./:@-".contains(c))
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_./:@-".contains(c))
         && !text.ends_with(':')
         && !WORDS.contains(&text.to_lowercase().as_str())
 }
@@ -107,9 +98,7 @@ mod tests {
         for plain in ["nginx:1.27", "/etc/app.conf", "a@b", "service_healthy"] {
             assert_eq!(scalar(plain), plain);
         }
-        for quoted in [
-            "yes", "No", "1.0", "8080:80", "", "a: b", "a:", "- x", "#", "*a", "é", "a b", ".5",
-        ] {
+        for quoted in ["yes", "No", "1.0", "8080:80", "", "a: b", "a:", "- x", "#", "*a", "é", "a b", ".5"] {
             assert_eq!(scalar(quoted), format!("\"{quoted}\""));
         }
         assert_eq!(scalar("a\u{85}\n"), "\"a\\u0085\\n\"");

@@ -30,9 +30,8 @@ impl Manager for Database {
         config.check(&KEYS)?;
         let outputs: &[(&str, bool)] = match engine(config)? {
             "sqlite" => {
-                if let Some(key) = ["server", "serverEnv"]
-                    .iter()
-                    .find(|key| template.config.contains_key(**key))
+                if let Some(key) =
+                    ["server", "serverEnv"].iter().find(|key| template.config.contains_key(**key))
                 {
                     return Err(Failure::invalid(format!(
                         "config.{key} has no meaning with engine `sqlite`"
@@ -46,27 +45,20 @@ impl Manager for Database {
             }
         };
         let any = || json!({"type": "object", "properties": {}, "additionalProperties": true});
-        let outputs: BTreeMap<_, _> = outputs
-            .iter()
-            .map(|(name, sensitive)| ((*name).to_owned(), *sensitive))
-            .collect();
+        let outputs: BTreeMap<_, _> =
+            outputs.iter().map(|(name, sensitive)| ((*name).to_owned(), *sensitive)).collect();
         let description = Description {
             parameters: Some(template.parameters.clone().unwrap_or_else(any)),
             outputs: Some(outputs),
             can_observe: true,
             can_plan: false,
         };
-        Ok(Described {
-            description,
-            content: None,
-        })
+        Ok(Described { description, content: None })
     }
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
         if step.kind == StepKind::Plan {
-            return Err(Failure::unsupported(
-                "the database manager has no plan of its own",
-            ));
+            return Err(Failure::unsupported("the database manager has no plan of its own"));
         }
         let config = Config(&step.config);
         match engine(config)? {

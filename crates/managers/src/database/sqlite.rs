@@ -13,67 +13,56 @@ use crate::{Job, Level, files, text};
 pub(super) const OUTPUTS: [(&str, bool); 2] = [("path", false), ("url", false)];
 
 pub(super) async fn run(job: &dyn Job, step: &Step) -> Result<Done, Failure> {
-    let path = place(job, step)?;
+    let path = match recorded(step) {
+        Some(path) => path,
+        None => place(job, step)?,
+    };
+    if step.kind != StepKind::Create && path != place(job, step)? && !path.exists() {
+        // Not here is not the same as gone.
+        let message = format!("{} is not on this machine: another worker made it", path.display());
+        return Err(Failure::failed(message).hint("start a worker where it was made"));
+    }
     match step.kind {
         StepKind::Create | StepKind::Update => {
             if step.kind == StepKind::Update && !path.exists() {
-                job.log(
-                    Level::Warn,
-                    &format!("{} is gone: making an empty database", path.display()),
-                );
+                job.log(Level::Warn, &format!("{} is gone: making an empty database", path.display()));
             }
             let file = path.clone();
             files::blocking(move || create(&file)).await?;
             job.log(Level::Info, &format!("database ready at {}", path.display()));
-            Ok(Done {
-                exists: Some(true),
-                ..describe(&path)
-            })
+            Ok(Done { exists: Some(true), ..describe(&path) })
         }
         StepKind::Delete => {
             let file = path.clone();
             files::blocking(move || delete(&file)).await?;
             job.log(Level::Info, &format!("database {} removed", path.display()));
-            Ok(Done {
-                exists: Some(path.exists()),
-                ..Done::default()
-            })
+            Ok(Done { exists: Some(path.exists()), ..Done::default() })
         }
         StepKind::Observe | StepKind::Plan => match path.is_file() {
-            true => Ok(Done {
-                exists: Some(true),
-                ..describe(&path)
-            }),
-            false => Ok(Done {
-                exists: Some(false),
-                ..Done::default()
-            }),
+            true => Ok(Done { exists: Some(true), ..describe(&path) }),
+            false => Ok(Done { exists: Some(false), ..Done::default() }),
         },
     }
+}
+
+/// Where the last success left it, which may have been another worker's.
+fn recorded(step: &Step) -> Option<PathBuf> {
+    step.previous.as_ref()?.outputs.get("path")?.as_str().map(PathBuf::from)
 }
 
 fn place(job: &dyn Job, step: &Step) -> Result<PathBuf, Failure> {
     let folder = job.lasting_folder("databases")?;
     let folder = folder.canonicalize().map_err(files::failed("find", &folder))?;
     let environment = files::name(&step.subject.environment)?;
-    Ok(folder
-        .join(environment)
-        .join(format!("{}.db", files::name(&step.subject.slug)?)))
+    Ok(folder.join(environment).join(format!("{}.db", files::name(&step.subject.slug)?)))
 }
 
 fn describe(path: &Path) -> Done {
-    let plain = |value: String| Output {
-        value: value.into(),
-        sensitive: false,
-    };
+    let plain = |value: String| Output { value: value.into(), sensitive: false };
     let shown = path.display().to_string();
     let url = format!("sqlite://{}", text::percent_path(&shown));
     Done {
-        outputs: [
-            ("path".to_owned(), plain(shown.clone())),
-            ("url".to_owned(), plain(url)),
-        ]
-        .into(),
+        outputs: [("path".to_owned(), plain(shown.clone())), ("url".to_owned(), plain(url))].into(),
         external_id: Some(shown),
         ..Done::default()
     }
@@ -85,15 +74,9 @@ fn create(path: &Path) -> Result<(), Failure> {
         fs::create_dir_all(folder).map_err(files::failed("create", folder))?;
     }
     let mut options = fs::OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let file = options.open(path).map_err(files::failed("create", path))?;
-    file.set_permissions(fs::Permissions::from_mode(0o600))
-        .map_err(files::failed("protect", path))?;
+    file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(files::failed("protect", path))?;
     initialise(path).map_err(|error| match error.sqlite_error_code() {
         Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
             Failure::transient(format!("{} is in use: {error}", path.display()))

@@ -6,11 +6,7 @@ use serde_json::{Value, json};
 use crate::{Exit, Job, program};
 
 /// Messages that another try can be expected to get past.
-const PASSING: [&str; 3] = [
-    "Error acquiring the state lock",
-    "Saved plan is stale",
-    "connection refused",
-];
+const PASSING: [&str; 3] = ["Error acquiring the state lock", "Saved plan is stale", "connection refused"];
 /// Messages of a prepared folder that no longer fits.
 const UNPREPARED: [&str; 4] = [
     "Required plugins are not installed",
@@ -27,10 +23,7 @@ pub(super) struct Report<'a> {
 
 impl<'a> Report<'a> {
     pub fn new(job: &'a dyn Job) -> Self {
-        Self {
-            job,
-            errors: Vec::new(),
-        }
+        Self { job, errors: Vec::new() }
     }
 
     /// Takes one line. What it returns belongs in the journal.
@@ -46,22 +39,14 @@ impl<'a> Report<'a> {
             "diagnostic" => self.diagnostic(&event["diagnostic"]),
             kind @ ("apply_start" | "apply_progress" | "apply_complete" | "apply_errored") => {
                 if let Some(text) = progress(kind, &event["hook"]) {
-                    let level = if kind == "apply_errored" {
-                        Level::Error
-                    } else {
-                        Level::Info
-                    };
+                    let level = if kind == "apply_errored" { Level::Error } else { Level::Info };
                     self.job.log(level, &text);
                 }
                 return journal(kind, &event["hook"]);
             }
             "provision_progress" => {
                 let hook = &event["hook"];
-                let text = format!(
-                    "{}: {}",
-                    address(hook),
-                    hook["output"].as_str().unwrap_or_default()
-                );
+                let text = format!("{}: {}", address(hook), hook["output"].as_str().unwrap_or_default());
                 self.job.log(Level::Info, text.trim_end());
             }
             "planned_change" | "resource_drift" | "change_summary" => self.job.log(Level::Info, message),
@@ -93,9 +78,7 @@ impl<'a> Report<'a> {
 
     /// Whether the prepared folder has to be made anew.
     pub fn unprepared(&self) -> bool {
-        self.errors
-            .iter()
-            .any(|error| UNPREPARED.iter().any(|known| error.contains(known)))
+        self.errors.iter().any(|error| UNPREPARED.iter().any(|known| error.contains(known)))
     }
 
     /// Why the tool failed, in its own words.
@@ -103,15 +86,8 @@ impl<'a> Report<'a> {
         if self.errors.is_empty() {
             return Failure::failed(program::reason("terraform", exit));
         }
-        let passing = self
-            .errors
-            .iter()
-            .any(|error| PASSING.iter().any(|known| error.contains(known)));
-        let code = if passing || self.unprepared() {
-            FailureCode::Transient
-        } else {
-            FailureCode::Failed
-        };
+        let passing = self.errors.iter().any(|error| PASSING.iter().any(|known| error.contains(known)));
+        let code = if passing || self.unprepared() { FailureCode::Transient } else { FailureCode::Failed };
         let mut message = self.errors.join("\n");
         if message.len() > MESSAGE_LIMIT {
             message.truncate(message.floor_char_boundary(MESSAGE_LIMIT));

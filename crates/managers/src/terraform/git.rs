@@ -40,17 +40,12 @@ impl Source {
             Some(at) => (&place[..start + at], &place[start + at + 2..]),
             None => (place, ""),
         };
-        let leaves = Path::new(folder)
-            .components()
-            .any(|part| !matches!(part, std::path::Component::Normal(_)));
+        let leaves =
+            Path::new(folder).components().any(|part| !matches!(part, std::path::Component::Normal(_)));
         if url.is_empty() || url.starts_with('-') || leaves {
             return Err(wrong("the address cannot be used"));
         }
-        Ok(Some(Self {
-            url: url.to_owned(),
-            folder: folder.to_owned(),
-            reference,
-        }))
+        Ok(Some(Self { url: url.to_owned(), folder: folder.to_owned(), reference }))
     }
 
     /// Fetches into the job's folder. Returns the module's folder there and its packed form.
@@ -60,52 +55,23 @@ impl Source {
         let place = repository.display().to_string();
         let wanted = self.reference.as_deref().unwrap_or("HEAD");
         self.git(job, &["init", "-q", &place]).await?;
-        let narrow = [
-            "-C",
-            &place,
-            "fetch",
-            "-q",
-            "--depth=1",
-            "--no-tags",
-            "--",
-            &self.url,
-            wanted,
-        ];
+        let narrow = ["-C", &place, "fetch", "-q", "--depth=1", "--no-tags", "--", &self.url, wanted];
         let commit = match self.git(job, &narrow).await {
             Ok(_) => "FETCH_HEAD".to_owned(),
             // Some servers do not hand out single commits: fetch all there is and look.
             Err(first) => {
                 let all = ["+refs/heads/*:refs/remotes/origin/*", "+refs/tags/*:refs/tags/*"];
-                self.git(
-                    job,
-                    &["-C", &place, "fetch", "-q", "--", &self.url, all[0], all[1]],
-                )
-                .await
-                .map_err(|_| first.clone())?;
-                self.git(
-                    job,
-                    &[
-                        "-C",
-                        &place,
-                        "rev-parse",
-                        "-q",
-                        "--verify",
-                        &format!("{wanted}^{{commit}}"),
-                    ],
-                )
-                .await
-                .map_err(|_| first)?
+                self.git(job, &["-C", &place, "fetch", "-q", "--", &self.url, all[0], all[1]])
+                    .await
+                    .map_err(|_| first.clone())?;
+                self.git(job, &["-C", &place, "rev-parse", "-q", "--verify", &format!("{wanted}^{{commit}}")])
+                    .await
+                    .map_err(|_| first)?
             }
         };
-        let commit = self
-            .git(job, &["-C", &place, "rev-parse", &format!("{commit}^{{commit}}")])
-            .await?;
-        self.git(job, &["-C", &place, "checkout", "-q", "--detach", &commit])
-            .await?;
-        job.log(
-            Level::Info,
-            &format!("{wanted} of {} is commit {commit}", shown(&self.url)),
-        );
+        let commit = self.git(job, &["-C", &place, "rev-parse", &format!("{commit}^{{commit}}")]).await?;
+        self.git(job, &["-C", &place, "checkout", "-q", "--detach", &commit]).await?;
+        job.log(Level::Info, &format!("{wanted} of {} is commit {commit}", shown(&self.url)));
         let folder = repository.join(&self.folder);
         if !folder.is_dir() {
             return Err(Failure::invalid(format!(
@@ -156,10 +122,7 @@ impl Source {
     fn allow(&self) -> Allow {
         let local = self.url.strip_prefix("file://").unwrap_or(&self.url);
         if local.starts_with('/') {
-            return Allow {
-                read: vec![local.into()],
-                ..Allow::default()
-            };
+            return Allow { read: vec![local.into()], ..Allow::default() };
         }
         let (scheme, rest) = self.url.split_once("://").unwrap_or(("ssh", &self.url));
         let authority = rest.split('/').next().unwrap_or_default();
@@ -172,13 +135,7 @@ impl Source {
             _ => 22,
         };
         let port = port.parse().unwrap_or(usual);
-        Allow {
-            connect: vec![Destination {
-                host: host.to_owned(),
-                port,
-            }],
-            ..Allow::default()
-        }
+        Allow { connect: vec![Destination { host: host.to_owned(), port }], ..Allow::default() }
     }
 }
 
@@ -211,26 +168,13 @@ mod tests {
         );
         assert_eq!(source.reference.as_deref(), Some("v1"));
         assert_eq!(shown(&source.url), "https://example.org/r.git");
-        assert_eq!(
-            source.allow().connect[0],
-            Destination {
-                host: "example.org".into(),
-                port: 443
-            }
-        );
+        assert_eq!(source.allow().connect[0], Destination { host: "example.org".into(), port: 443 });
         assert_eq!(parse("git::git@example.org:a/b.git").allow().connect[0].port, 22);
-        assert_eq!(
-            parse("git::file:///srv/r").allow().read,
-            [PathBuf::from("/srv/r")]
-        );
+        assert_eq!(parse("git::file:///srv/r").allow().read, [PathBuf::from("/srv/r")]);
         assert_eq!(Source::parse("./modules/x").unwrap(), None);
-        for wrong in [
-            "git::",
-            "git::-x",
-            "git::https://h/r//../up",
-            "git::https://h/r?ref=-x",
-            "git::https://h/r?a=b",
-        ] {
+        for wrong in
+            ["git::", "git::-x", "git::https://h/r//../up", "git::https://h/r?ref=-x", "git::https://h/r?a=b"]
+        {
             assert!(Source::parse(wrong).is_err(), "{wrong}");
         }
     }

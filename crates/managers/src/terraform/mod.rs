@@ -75,17 +75,12 @@ impl Manager for Terraform {
         let state = State::read(job).await?;
         let nothing_there = matches!(step.kind, StepKind::Delete | StepKind::Observe) && state.is_empty();
         if nothing_there {
-            return Ok(Done {
-                exists: Some(false),
-                ..Done::default()
-            });
+            return Ok(Done { exists: Some(false), ..Done::default() });
         }
         let config = Config(&step.config);
         let shared = Shared::read(&step.config)?;
         let tool = Tool::find(job, config)?;
-        let content = job
-            .content()
-            .ok_or_else(|| Failure::failed("the template's files are missing"))?;
+        let content = job.content().ok_or_else(|| Failure::failed("the template's files are missing"))?;
         let variables = variables(job, step, &content, &tool)?;
         let prepared = Prepared::get(job, &tool, &content).await?;
         let session = Session {
@@ -116,10 +111,7 @@ fn variables(job: &dyn Job, step: &Step, content: &Path, tool: &Tool) -> Result<
     variables.retain(|name, _| {
         let declared = module.variables.contains_key(name);
         if !declared {
-            job.log(
-                Level::Warn,
-                &format!("the module has no variable `{name}`: it is left out"),
-            );
+            job.log(Level::Warn, &format!("the module has no variable `{name}`: it is left out"));
         }
         declared
     });
@@ -129,10 +121,7 @@ fn variables(job: &dyn Job, step: &Step, content: &Path, tool: &Tool) -> Result<
 fn with_variables<'a>(args: &[&'a str]) -> Vec<&'a str> {
     const FILE: &str = "-var-file=conductor.tfvars.json";
     debug_assert!(FILE.ends_with(VARIABLES));
-    args.iter()
-        .copied()
-        .chain(["-json", "-input=false", "-no-color", FILE])
-        .collect()
+    args.iter().copied().chain(["-json", "-input=false", "-no-color", FILE]).collect()
 }
 
 async fn create(session: &Session<'_>) -> Result<Done, Failure> {
@@ -145,11 +134,7 @@ async fn update(session: &Session<'_>, allow_replace: bool) -> Result<Done, Fail
         if !allow_replace {
             plan::refuse_loss(&show(session).await?)?;
         }
-        apply(
-            session,
-            &["apply", "-json", "-input=false", "-no-color", PLAN_FILE],
-        )
-        .await?;
+        apply(session, &["apply", "-json", "-input=false", "-no-color", PLAN_FILE]).await?;
     }
     finished(session).await
 }
@@ -158,35 +143,21 @@ async fn delete(session: &Session<'_>) -> Result<Done, Failure> {
     apply(session, &with_variables(&["apply", "-destroy", "-auto-approve"])).await?;
     let left = State::read(session.job).await?.resources;
     match left {
-        0 => Ok(Done {
-            exists: Some(false),
-            ..Done::default()
-        }),
-        _ => Err(Failure::failed(format!(
-            "{left} resources are still in the state after the destroy"
-        ))),
+        0 => Ok(Done { exists: Some(false), ..Done::default() }),
+        _ => Err(Failure::failed(format!("{left} resources are still in the state after the destroy"))),
     }
 }
 
 async fn observe(session: &Session<'_>, step: &Step, recorded: State) -> Result<Done, Failure> {
     if !make_plan(session, &["-refresh-only"]).await? {
-        return Ok(Done {
-            outputs: recorded.outputs,
-            exists: Some(true),
-            ..Done::default()
-        });
+        return Ok(Done { outputs: recorded.outputs, exists: Some(true), ..Done::default() });
     }
     let plan = show(session).await?;
-    let outputs = plan["planned_values"]["outputs"]
-        .as_object()
-        .into_iter()
-        .flatten();
+    let outputs = plan["planned_values"]["outputs"].as_object().into_iter().flatten();
     let exists = recorded.resources == 0 || plan::refreshed_resources(&plan) > 0;
     Ok(Done {
         outputs: match exists {
-            true => outputs
-                .map(|(name, output)| (name.clone(), state::read_output(output)))
-                .collect(),
+            true => outputs.map(|(name, output)| (name.clone(), state::read_output(output))).collect(),
             false => Default::default(),
         },
         exists: Some(exists),
@@ -198,21 +169,14 @@ async fn observe(session: &Session<'_>, step: &Step, recorded: State) -> Result<
 async fn propose(session: &Session<'_>, step: &Step) -> Result<Done, Failure> {
     make_plan(session, &[]).await?;
     let plan = plan::masked(&show(session).await?, &step.secrets);
-    Ok(Done {
-        plan: Some(plan),
-        ..Done::default()
-    })
+    Ok(Done { plan: Some(plan), ..Done::default() })
 }
 
 /// Saves a plan; says whether it changes anything.
 async fn make_plan(session: &Session<'_>, extra: &[&str]) -> Result<bool, Failure> {
     const OUT: &str = "-out=conductor.tfplan";
     debug_assert!(OUT.ends_with(PLAN_FILE));
-    let args: Vec<&str> = ["plan", "-detailed-exitcode", OUT]
-        .iter()
-        .chain(extra)
-        .copied()
-        .collect();
+    let args: Vec<&str> = ["plan", "-detailed-exitcode", OUT].iter().chain(extra).copied().collect();
     Ok(session.stream(&with_variables(&args), &[0, 2]).await? == 2)
 }
 
@@ -226,25 +190,15 @@ async fn apply(session: &Session<'_>, args: &[&str]) -> Result<(), Failure> {
     if !session.work.join(ERRORED).exists() {
         return result.map(|_| ());
     }
-    session
-        .job
-        .log(Level::Warn, "the state could not be stored: trying again");
+    session.job.log(Level::Warn, "the state could not be stored: trying again");
     match session.stream(&["state", "push", ERRORED], &[0]).await {
-        Ok(_) => Err(Failure::transient(
-            "the state could be stored only at the second try",
-        )),
-        Err(failure) => Err(
-            Failure::failed(format!("the state could not be stored: {}", failure.message))
-                .hint("what was made is named in the operation's journal"),
-        ),
+        Ok(_) => Err(Failure::transient("the state could be stored only at the second try")),
+        Err(failure) => Err(Failure::failed(format!("the state could not be stored: {}", failure.message))
+            .hint("what was made is named in the operation's journal")),
     }
 }
 
 async fn finished(session: &Session<'_>) -> Result<Done, Failure> {
     let state = State::read(session.job).await?;
-    Ok(Done {
-        outputs: state.outputs,
-        exists: Some(true),
-        ..Done::default()
-    })
+    Ok(Done { outputs: state.outputs, exists: Some(true), ..Done::default() })
 }

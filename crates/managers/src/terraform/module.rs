@@ -93,9 +93,8 @@ impl Module {
             }
         }
         for (name, spec) in one_or_many(document.get("output")).into_iter().flatten() {
-            let sensitive = one_or_many(Some(spec))
-                .iter()
-                .any(|spec| spec.get("sensitive") == Some(&true.into()));
+            let sensitive =
+                one_or_many(Some(spec)).iter().any(|spec| spec.get("sensitive") == Some(&true.into()));
             self.outputs.insert(name.clone(), sensitive);
         }
         Ok(())
@@ -149,10 +148,7 @@ fn one_or_many(value: Option<&Value>) -> Vec<&Map<String, Value>> {
 }
 
 fn refuse_backend<'a>(file: &str, blocks: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
-    match blocks
-        .into_iter()
-        .find(|block| ["backend", "cloud"].contains(block))
-    {
+    match blocks.into_iter().find(|block| ["backend", "cloud"].contains(block)) {
         Some(block) => Err(Failure::invalid(format!("{file} has a `{block}` block"))
             .hint("take it out: Conductor keeps the state of every resource itself")),
         None => Ok(()),

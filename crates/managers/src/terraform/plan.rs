@@ -15,11 +15,7 @@ pub(super) fn refuse_loss(plan: &Value) -> Result<(), Failure> {
         let actions = actions(change);
         if change["mode"] == "managed" && actions.contains(&"delete") {
             let address = change["address"].as_str().unwrap_or("a resource").to_owned();
-            if actions.contains(&"create") {
-                replaced.push(address)
-            } else {
-                deleted.push(address)
-            }
+            if actions.contains(&"create") { replaced.push(address) } else { deleted.push(address) }
         }
     }
     let mut losses = Vec::new();
@@ -39,9 +35,7 @@ pub(super) fn refuse_loss(plan: &Value) -> Result<(), Failure> {
 pub(super) fn refreshed_resources(plan: &Value) -> usize {
     fn count(module: &Value) -> usize {
         let list = |name: &str| module[name].as_array().into_iter().flatten();
-        list("resources")
-            .filter(|resource| resource["mode"] == "managed")
-            .count()
+        list("resources").filter(|resource| resource["mode"] == "managed").count()
             + list("child_modules").map(count).sum::<usize>()
     }
     count(&plan["prior_state"]["values"]["root_module"])
@@ -58,8 +52,7 @@ pub(super) fn masked(plan: &Value, secrets: &[String]) -> Value {
     let changes = list("resource_changes");
     let count = |wanted: &dyn Fn(&[&str]) -> bool| {
         let all = changes.iter().filter_map(|change| change["actions"].as_array());
-        all.filter(|list| wanted(&list.iter().filter_map(Value::as_str).collect::<Vec<_>>()))
-            .count()
+        all.filter(|list| wanted(&list.iter().filter_map(Value::as_str).collect::<Vec<_>>())).count()
     };
     let outputs: Map<String, Value> = plan["output_changes"]
         .as_object()
@@ -88,21 +81,13 @@ fn changes<'a>(plan: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 fn actions(change: &Value) -> Vec<&str> {
-    change["change"]["actions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect()
+    change["change"]["actions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
 fn masked_change(change: &Value) -> Value {
     let mut shown = values(&change["change"]);
     shown["address"] = change["address"].clone();
-    for (from, to) in [
-        ("previous_address", "previousAddress"),
-        ("action_reason", "reason"),
-    ] {
+    for (from, to) in [("previous_address", "previousAddress"), ("action_reason", "reason")] {
         if let Some(value) = change.get(from) {
             shown[to] = value.clone();
         }
@@ -212,11 +197,7 @@ mod tests {
     #[test]
     fn a_plan_that_takes_something_away_is_refused_by_name() {
         let failure = refuse_loss(&plan()).unwrap_err();
-        assert!(
-            failure.message.ends_with("would replace a.x"),
-            "{}",
-            failure.message
-        );
+        assert!(failure.message.ends_with("would replace a.x"), "{}", failure.message);
         assert!(refuse_loss(&json!({"resource_changes": []})).is_ok());
     }
 }

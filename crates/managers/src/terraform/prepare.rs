@@ -29,10 +29,7 @@ pub(super) struct Tool {
 impl Tool {
     /// What the template asks for, else what the worker is set to, else the first one on PATH.
     pub fn find(job: &dyn Job, config: Config<'_>) -> Result<Self, Failure> {
-        let asked = config
-            .text("tool")?
-            .map(str::to_owned)
-            .or_else(|| job.setting("terraform_tool"));
+        let asked = config.text("tool")?.map(str::to_owned).or_else(|| job.setting("terraform_tool"));
         let path = match asked.as_deref() {
             Some(path) if path.starts_with('/') => {
                 Some(PathBuf::from(path)).filter(|path| program::is_program(path))
@@ -42,9 +39,7 @@ impl Tool {
                 return Err(Failure::invalid(format!("config.tool `{other}` is not known"))
                     .hint(crate::config::hint(other, &["terraform", "tofu"]) + ", or an absolute path"));
             }
-            None => ["terraform", "tofu"]
-                .iter()
-                .find_map(|name| program::find(job, name)),
+            None => ["terraform", "tofu"].iter().find_map(|name| program::find(job, name)),
         };
         let Some(path) = path else {
             let name = asked.as_deref().unwrap_or("terraform or tofu");
@@ -52,22 +47,14 @@ impl Tool {
                 .hint("install it on the worker's PATH, or name it in config.tool by its absolute path"));
         };
         let path = path.canonicalize().unwrap_or(path);
-        let tofu = path
-            .file_name()
-            .is_some_and(|name| name.to_string_lossy().contains("tofu"));
+        let tofu = path.file_name().is_some_and(|name| name.to_string_lossy().contains("tofu"));
         Ok(Self { path, tofu })
     }
 
     /// Changes whenever the program does.
     fn identity(&self) -> Result<String, Failure> {
         let info = fs::metadata(&self.path).map_err(files::failed("read", &self.path))?;
-        Ok(format!(
-            "{} {} {}.{}",
-            self.path.display(),
-            info.len(),
-            info.mtime(),
-            info.mtime_nsec()
-        ))
+        Ok(format!("{} {} {}.{}", self.path.display(), info.len(), info.mtime(), info.mtime_nsec()))
     }
 }
 
@@ -108,15 +95,11 @@ impl Prepared {
     pub async fn get(job: &dyn Job, tool: &Tool, content: &Path) -> Result<Self, Failure> {
         let providers = job.setting("terraform_providers").map(PathBuf::from);
         let settings = settings(providers.as_deref());
-        let key = [&pack::digest_of_folder(content)?, &tool.identity()?, &settings]
-            .map(String::as_str)
-            .join("\n");
+        let key =
+            [&pack::digest_of_folder(content)?, &tool.identity()?, &settings].map(String::as_str).join("\n");
         let root = job.lasting_folder("terraform")?;
         let name = &text::hex(&Sha256::digest(&key))[..32];
-        let prepared = Self {
-            folder: root.join(name),
-            providers,
-        };
+        let prepared = Self { folder: root.join(name), providers };
         if prepared.ready().exists() {
             return Ok(prepared);
         }
@@ -135,25 +118,13 @@ impl Prepared {
         files::write(&self.settings(), settings.as_bytes(), 0o644)?;
         copy_module(content, &work)?;
         let shipped = work.join(LOCK_FILE).exists();
-        let mut allow = Allow {
-            write: vec![self.folder.clone()],
-            ..Allow::default()
-        };
+        let mut allow = Allow { write: vec![self.folder.clone()], ..Allow::default() };
         if self.providers.is_none() {
             // Providers and modules come from registries, whose names are not known beforehand.
-            allow.connect.push(Destination {
-                host: "*".to_owned(),
-                port: 443,
-            });
+            allow.connect.push(Destination { host: "*".to_owned(), port: 443 });
         }
-        let session = Session {
-            job,
-            tool,
-            prepared: self,
-            work: work.clone(),
-            allow,
-            grace: crate::config::GRACE,
-        };
+        let session =
+            Session { job, tool, prepared: self, work: work.clone(), allow, grace: crate::config::GRACE };
         let mut args = vec!["init", "-input=false", "-no-color", "-json"];
         if shipped {
             args.push("-lockfile=readonly");

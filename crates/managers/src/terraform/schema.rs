@@ -38,12 +38,8 @@ fn of_call(call: &FuncCall) -> Value {
         "set" => json!({"type": "array", "items": inner(), "uniqueItems": true}),
         "map" => json!({"type": "object", "additionalProperties": inner()}),
         "tuple" => {
-            let items: Vec<Value> = first
-                .and_then(Expression::as_array)
-                .into_iter()
-                .flatten()
-                .map(of_type)
-                .collect();
+            let items: Vec<Value> =
+                first.and_then(Expression::as_array).into_iter().flatten().map(of_type).collect();
             json!({"type": "array", "minItems": items.len(), "maxItems": items.len(), "prefixItems": items})
         }
         "object" => of_object(first),
@@ -55,11 +51,7 @@ fn of_call(call: &FuncCall) -> Value {
 fn of_object(shape: Option<&Expression>) -> Value {
     let mut properties = Map::new();
     let mut required = Vec::new();
-    for (key, value) in shape
-        .and_then(Expression::as_object)
-        .into_iter()
-        .flat_map(|object| object.iter())
-    {
+    for (key, value) in shape.and_then(Expression::as_object).into_iter().flat_map(|object| object.iter()) {
         let Some(name) = key_name(key) else { continue };
         let mut schema = of_type(value.expr());
         match value.expr() {
@@ -91,18 +83,11 @@ pub(super) fn literal(expression: &Expression) -> Option<Value> {
     match expression {
         Expression::Null(_) => Some(Value::Null),
         Expression::Bool(flag) => Some(Value::Bool(*flag.value())),
-        Expression::Number(number) => number
-            .value()
-            .to_string()
-            .parse::<serde_json::Number>()
-            .ok()
-            .map(Value::Number),
+        Expression::Number(number) => {
+            number.value().to_string().parse::<serde_json::Number>().ok().map(Value::Number)
+        }
         Expression::String(text) => Some(text.value().as_str().into()),
-        Expression::Array(items) => items
-            .iter()
-            .map(literal)
-            .collect::<Option<Vec<_>>>()
-            .map(Value::Array),
+        Expression::Array(items) => items.iter().map(literal).collect::<Option<Vec<_>>>().map(Value::Array),
         Expression::Object(object) => object
             .iter()
             .map(|(key, value)| Some((key_name(key)?, literal(value.expr())?)))
@@ -111,10 +96,7 @@ pub(super) fn literal(expression: &Expression) -> Option<Value> {
         Expression::Parenthesis(inner) => literal(inner.inner()),
         Expression::UnaryOp(operation) if *operation.operator == UnaryOperator::Neg => {
             let number = literal(&operation.expr)?.to_string();
-            format!("-{number}")
-                .parse::<serde_json::Number>()
-                .ok()
-                .map(Value::Number)
+            format!("-{number}").parse::<serde_json::Number>().ok().map(Value::Number)
         }
         Expression::StringTemplate(_) | Expression::HeredocTemplate(_) => {
             let parts = expression
@@ -152,17 +134,10 @@ fn of_variable(variable: &Variable) -> Value {
 
 /// The module's schema with the catalogue's words laid over it, property by property.
 pub(super) fn parameters(module: &Module, catalogue: Option<&Value>) -> Result<Value, Failure> {
-    let mut properties: Map<String, Value> = module
-        .variables
-        .iter()
-        .map(|(name, variable)| (name.clone(), of_variable(variable)))
-        .collect();
-    let mut required: Vec<String> = module
-        .variables
-        .iter()
-        .filter(|(_, v)| v.default.is_none())
-        .map(|(name, _)| name.clone())
-        .collect();
+    let mut properties: Map<String, Value> =
+        module.variables.iter().map(|(name, variable)| (name.clone(), of_variable(variable))).collect();
+    let mut required: Vec<String> =
+        module.variables.iter().filter(|(_, v)| v.default.is_none()).map(|(name, _)| name.clone()).collect();
     let mut schema = Map::new();
     for (word, value) in catalogue.and_then(Value::as_object).into_iter().flatten() {
         match (word.as_str(), value) {
@@ -197,7 +172,7 @@ fn overlay(
                 None => "declare it as a variable of the module, or take it out".to_owned(),
             };
             return Err(
-                Failure::invalid(format!("parameters: the module has no variable `{name}`")).hint(hint),
+                Failure::invalid(format!("parameters: the module has no variable `{name}`")).hint(hint)
             );
         };
         for (word, value) in words.as_object().into_iter().flatten() {

@@ -86,10 +86,7 @@ impl Session<'_> {
     /// Runs the tool for one JSON document.
     pub async fn document(&self, args: &[&str]) -> Result<Value, Failure> {
         let mut answer = program::Collected::new(PLAN_LIMIT);
-        let exit = self
-            .job
-            .exec(self.program(args), &mut |line| answer.line(line))
-            .await?;
+        let exit = self.job.exec(self.program(args), &mut |line| answer.line(line)).await?;
         program::stopped(&exit)?;
         if exit.code != Some(0) {
             return Err(self.silent(args, &exit));
@@ -100,24 +97,15 @@ impl Session<'_> {
     }
 
     fn silent(&self, args: &[&str], exit: &Exit) -> Failure {
-        Failure::failed(format!(
-            "`{}` failed: {}",
-            args.join(" "),
-            program::reason("terraform", exit)
-        ))
+        Failure::failed(format!("`{}` failed: {}", args.join(" "), program::reason("terraform", exit)))
     }
 
     fn program(&self, args: &[&str]) -> Program {
         let mut allow = self.allow.clone();
-        allow
-            .read
-            .extend([self.tool.path.clone(), self.prepared.folder.clone()]);
+        allow.read.extend([self.tool.path.clone(), self.prepared.folder.clone()]);
         allow.read.extend(self.prepared.providers.clone());
         let state = self.job.state_address();
-        allow.connect.push(Destination {
-            host: "127.0.0.1".to_owned(),
-            port: state.port,
-        });
+        allow.connect.push(Destination { host: "127.0.0.1".to_owned(), port: state.port });
         Program {
             path: self.tool.path.clone(),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
@@ -142,10 +130,7 @@ impl Session<'_> {
             ("TF_IN_AUTOMATION", "1".to_owned()),
             ("TF_INPUT", "0".to_owned()),
             ("CHECKPOINT_DISABLE", "1".to_owned()),
-            (
-                "TF_CLI_CONFIG_FILE",
-                self.prepared.settings().display().to_string(),
-            ),
+            ("TF_CLI_CONFIG_FILE", self.prepared.settings().display().to_string()),
             ("TF_DATA_DIR", self.prepared.data().display().to_string()),
             ("TF_HTTP_ADDRESS", state.url.clone()),
             ("TF_HTTP_LOCK_ADDRESS", state.url.clone()),

@@ -32,16 +32,10 @@ impl State {
         let outputs = document["outputs"].as_object().into_iter().flatten();
         let resources = document["resources"].as_array().into_iter().flatten();
         Ok(Self {
-            outputs: outputs
-                .map(|(name, output)| (name.clone(), read_output(output)))
-                .collect(),
+            outputs: outputs.map(|(name, output)| (name.clone(), read_output(output))).collect(),
             resources: resources
                 .filter(|resource| resource["mode"] == "managed")
-                .filter(|resource| {
-                    resource["instances"]
-                        .as_array()
-                        .is_some_and(|list| !list.is_empty())
-                })
+                .filter(|resource| resource["instances"].as_array().is_some_and(|list| !list.is_empty()))
                 .count(),
         })
     }
@@ -53,8 +47,5 @@ impl State {
 
 /// An output in a state and in the values of a plan has the same shape.
 pub(super) fn read_output(output: &Value) -> Output {
-    Output {
-        value: output["value"].clone(),
-        sensitive: output["sensitive"].as_bool().unwrap_or(false),
-    }
+    Output { value: output["value"].clone(), sensitive: output["sensitive"].as_bool().unwrap_or(false) }
 }

@@ -13,9 +13,8 @@ use crate::support::{TestJob, Worker, after, object, output, step};
 fn content(script: &str) -> TempDir {
     let base = TempDir::new().unwrap();
     fs::write(base.path().join("tool.sh"), format!("#!/bin/sh\n{script}")).unwrap();
-    let packed = pack::prepare(&object(json!({"program": "./tool.sh"})), "command", base.path())
-        .unwrap()
-        .unwrap();
+    let packed =
+        pack::prepare(&object(json!({"program": "./tool.sh"})), "command", base.path()).unwrap().unwrap();
     let into = TempDir::new().unwrap();
     pack::unpack(&packed.bytes, into.path()).unwrap();
     into
@@ -24,10 +23,8 @@ fn content(script: &str) -> TempDir {
 async fn fails(script: &str, kind: StepKind) -> (Failure, String) {
     let content = content(script);
     let job = TestJob::new(&Worker::new().await, Some(content.path()));
-    let failure = Command
-        .run(&job, &step(kind, json!({"program": "./tool.sh"}), json!({})))
-        .await
-        .unwrap_err();
+    let failure =
+        Command.run(&job, &step(kind, json!({"program": "./tool.sh"}), json!({}))).await.unwrap_err();
     (failure, job.lines())
 }
 
@@ -40,11 +37,7 @@ async fn a_program_gets_the_step_and_answers_with_outputs() {
         echo ' "sensitive":["token"],"state":{"n":1},"externalId":"ext-1"}'"#;
     let content = content(script);
     let job = TestJob::new(&Worker::new().await, Some(content.path()));
-    let mut create = step(
-        StepKind::Create,
-        json!({"program": "./tool.sh"}),
-        json!({"size": "small"}),
-    );
+    let mut create = step(StepKind::Create, json!({"program": "./tool.sh"}), json!({"size": "small"}));
     create.dependencies = [("db".to_owned(), object(json!({"host": "h"})))].into();
     let done = Command.run(&job, &create).await.unwrap();
     assert_eq!(output(&done, "step"), "create");
@@ -63,10 +56,7 @@ async fn a_program_gets_the_step_and_answers_with_outputs() {
     assert_eq!(document["dependencies"], json!({"db": {"host": "h"}}));
     let env = read("env");
     let allowed = ["HOME", "LANG", "PATH", "TMPDIR", "PWD", "SHLVL", "OLDPWD", "_"];
-    assert!(
-        env.split_whitespace().all(|name| allowed.contains(&name)),
-        "{env}"
-    );
+    assert!(env.split_whitespace().all(|name| allowed.contains(&name)), "{env}");
 
     let update = after(&create, &done, StepKind::Update);
     Command.run(&job, &update).await.unwrap();
@@ -78,19 +68,9 @@ async fn a_program_gets_the_step_and_answers_with_outputs() {
 #[tokio::test]
 async fn exit_codes_say_what_happened() {
     let (failure, _) = fails("echo busy >&2; exit 75", StepKind::Create).await;
-    assert_eq!(
-        (failure.code, failure.message.as_str()),
-        (FailureCode::Transient, "busy")
-    );
-    let (failure, _) = fails(
-        "echo one >&2; echo the quota is used up >&2; exit 3",
-        StepKind::Create,
-    )
-    .await;
-    assert_eq!(
-        (failure.code, failure.message.as_str()),
-        (FailureCode::Failed, "the quota is used up")
-    );
+    assert_eq!((failure.code, failure.message.as_str()), (FailureCode::Transient, "busy"));
+    let (failure, _) = fails("echo one >&2; echo the quota is used up >&2; exit 3", StepKind::Create).await;
+    assert_eq!((failure.code, failure.message.as_str()), (FailureCode::Failed, "the quota is used up"));
     for kind in [StepKind::Observe, StepKind::Plan] {
         assert_eq!(fails("exit 64", kind).await.0.code, FailureCode::Unsupported);
     }
@@ -104,27 +84,9 @@ async fn an_answer_that_is_no_json_is_described_but_never_shown() {
     let (failure, lines) = fails("echo '{\"password\": \"hunter22\", oops'", StepKind::Create).await;
     assert!(failure.message.contains("line 1 column"), "{}", failure.message);
     assert!(!failure.message.contains("hunter22") && !lines.contains("hunter22"));
-    assert!(
-        fails("true", StepKind::Create)
-            .await
-            .0
-            .message
-            .contains("it wrote nothing")
-    );
-    assert!(
-        fails("echo '[]'", StepKind::Create)
-            .await
-            .0
-            .message
-            .contains("no object")
-    );
-    assert!(
-        fails("echo '{}{}'", StepKind::Create)
-            .await
-            .0
-            .message
-            .contains("trailing")
-    );
+    assert!(fails("true", StepKind::Create).await.0.message.contains("it wrote nothing"));
+    assert!(fails("echo '[]'", StepKind::Create).await.0.message.contains("no object"));
+    assert!(fails("echo '{}{}'", StepKind::Create).await.0.message.contains("trailing"));
     let (failure, _) = fails("head -c 17000000 /dev/zero | tr '\\0' x", StepKind::Create).await;
     assert!(failure.message.contains("16 MiB"), "{}", failure.message);
 }
@@ -134,14 +96,8 @@ async fn delete_and_observe_answer_briefly() {
     let content = content(r#"case $1 in observe) echo '{"exists":false}';; delete) ;; esac"#);
     let job = TestJob::new(&Worker::new().await, Some(content.path()));
     let run = |kind| step(kind, json!({"program": "./tool.sh"}), json!({}));
-    assert_eq!(
-        Command.run(&job, &run(StepKind::Observe)).await.unwrap().exists,
-        Some(false)
-    );
-    assert_eq!(
-        Command.run(&job, &run(StepKind::Delete)).await.unwrap().exists,
-        None
-    );
+    assert_eq!(Command.run(&job, &run(StepKind::Observe)).await.unwrap().exists, Some(false));
+    assert_eq!(Command.run(&job, &run(StepKind::Delete)).await.unwrap().exists, None);
 }
 
 #[tokio::test]
@@ -180,14 +136,8 @@ async fn a_score_provisioner_keeps_its_states() {
     let done = Command.run(&job, &create).await.unwrap();
     assert_eq!(output(&done, "mode"), "provision");
     assert!(done.outputs["mode"].sensitive);
-    assert_eq!(
-        done.state,
-        Some(json!({"resource_state": {"r": 1}, "shared_state": {"seen": true}}))
-    );
-    Command
-        .run(&job, &after(&create, &done, StepKind::Update))
-        .await
-        .unwrap();
+    assert_eq!(done.state, Some(json!({"resource_state": {"r": 1}, "shared_state": {"seen": true}})));
+    Command.run(&job, &after(&create, &done, StepKind::Update)).await.unwrap();
     let text = fs::read_to_string(conductor_managers::Job::folder(&job).join("in.json")).unwrap();
     let document: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(document["resource_uid"], "postgres.default#orders-db");
@@ -195,15 +145,9 @@ async fn a_score_provisioner_keeps_its_states() {
     assert_eq!(document["resource_state"], json!({"r": 1}));
     assert_eq!(document["shared_state"], json!({"seen": true}));
     assert_eq!(document["source_workload"], "orders");
-    let gone = Command
-        .run(&job, &after(&create, &done, StepKind::Delete))
-        .await
-        .unwrap();
+    let gone = Command.run(&job, &after(&create, &done, StepKind::Delete)).await.unwrap();
     assert_eq!(gone.exists, None);
-    let observe = Command
-        .run(&job, &after(&create, &done, StepKind::Observe))
-        .await
-        .unwrap_err();
+    let observe = Command.run(&job, &after(&create, &done, StepKind::Observe)).await.unwrap_err();
     assert_eq!(observe.code, FailureCode::Unsupported);
 }
 
@@ -220,41 +164,15 @@ async fn describe_checks_the_template() {
         };
         Command.describe(&job, &template).await
     };
-    let described = describe(json!({"program": "./tool.sh"}), Some(content.path()))
-        .await
-        .unwrap();
+    let described = describe(json!({"program": "./tool.sh"}), Some(content.path())).await.unwrap();
     assert!(described.description.can_observe && described.content.is_none());
     assert!(
-        !describe(json!({"program": "sh", "protocol": "score"}), None)
-            .await
-            .unwrap()
-            .description
-            .can_plan
+        !describe(json!({"program": "sh", "protocol": "score"}), None).await.unwrap().description.can_plan
     );
-    assert!(
-        describe(json!({}), None)
-            .await
-            .unwrap_err()
-            .message
-            .contains("config.program is missing")
-    );
-    let wrong = describe(json!({"program": "sh", "protocol": "skore"}), None)
-        .await
-        .unwrap_err();
+    assert!(describe(json!({}), None).await.unwrap_err().message.contains("config.program is missing"));
+    let wrong = describe(json!({"program": "sh", "protocol": "skore"}), None).await.unwrap_err();
     assert!(wrong.hint.unwrap().contains("did you mean `score`?"));
-    assert!(
-        describe(json!({"program": "no-such-program-anywhere"}), None)
-            .await
-            .is_err()
-    );
-    assert!(
-        describe(json!({"program": "./other.sh"}), Some(content.path()))
-            .await
-            .is_err()
-    );
-    assert!(
-        describe(json!({"program": "sh", "args": ["x"]}), None)
-            .await
-            .is_err()
-    );
+    assert!(describe(json!({"program": "no-such-program-anywhere"}), None).await.is_err());
+    assert!(describe(json!({"program": "./other.sh"}), Some(content.path())).await.is_err());
+    assert!(describe(json!({"program": "sh", "args": ["x"]}), None).await.is_err());
 }

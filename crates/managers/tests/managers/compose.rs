@@ -128,10 +128,7 @@ async fn an_update_replaces_the_whole_folder_and_delete_removes_it() {
     )
     .unwrap();
     assert_eq!(Compose.run(&job, &update).await.unwrap(), done);
-    let mut names: Vec<_> = fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name())
-        .collect();
+    let mut names: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["compose.yaml", "only.env"]);
     assert_eq!(fs::read_dir(folder.parent().unwrap()).unwrap().count(), 1);
@@ -140,15 +137,7 @@ async fn an_update_replaces_the_whole_folder_and_delete_removes_it() {
     let mut wrong = update.clone();
     wrong.parameters =
         serde_json::from_value(json!({"workload": {"containers": {"only": {"image": "."}}}})).unwrap();
-    assert!(
-        Compose
-            .run(&job, &wrong)
-            .await
-            .unwrap_err()
-            .hint
-            .unwrap()
-            .contains("--image")
-    );
+    assert!(Compose.run(&job, &wrong).await.unwrap_err().hint.unwrap().contains("--image"));
     wrong.parameters = serde_json::from_value(
         json!({"workload": {"containers": {"only": {"image": "a", "files": {"/../../x": {"content": ""}}}}}}),
     )
@@ -156,21 +145,12 @@ async fn an_update_replaces_the_whole_folder_and_delete_removes_it() {
     assert!(Compose.run(&job, &wrong).await.is_err());
     assert!(folder.join("only.env").exists());
 
-    assert_eq!(
-        Compose
-            .run(&job, &after(&create, &done, StepKind::Observe))
-            .await
-            .unwrap(),
-        done
-    );
+    assert_eq!(Compose.run(&job, &after(&create, &done, StepKind::Observe)).await.unwrap(), done);
     let delete = after(&create, &done, StepKind::Delete);
     for _ in 0..2 {
         assert_eq!(Compose.run(&job, &delete).await.unwrap().exists, Some(false));
     }
     assert!(!folder.exists());
-    let gone = Compose
-        .run(&job, &after(&create, &done, StepKind::Observe))
-        .await
-        .unwrap();
+    let gone = Compose.run(&job, &after(&create, &done, StepKind::Observe)).await.unwrap();
     assert_eq!(gone.exists, Some(false));
 }

@@ -23,19 +23,10 @@ fn module(folder: &Path) {
 
 #[test]
 fn the_same_files_give_the_same_digest_and_come_back() {
-    let (one, two, out) = (
-        TempDir::new().unwrap(),
-        TempDir::new().unwrap(),
-        TempDir::new().unwrap(),
-    );
+    let (one, two, out) = (TempDir::new().unwrap(), TempDir::new().unwrap(), TempDir::new().unwrap());
     module(one.path());
     module(two.path());
-    for skipped in [
-        ".git/config",
-        ".terraform/x",
-        "terraform.tfstate",
-        "terraform.tfstate.backup",
-    ] {
+    for skipped in [".git/config", ".terraform/x", "terraform.tfstate", "terraform.tfstate.backup"] {
         let path = two.path().join(skipped);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
@@ -51,18 +42,8 @@ fn the_same_files_give_the_same_digest_and_come_back() {
 
     unpack(&packed.bytes, out.path()).unwrap();
     assert_eq!(fs::read_to_string(out.path().join("link.tf")).unwrap(), "# main");
-    assert_eq!(
-        fs::read_to_string(out.path().join("modules/inner/a.tf")).unwrap(),
-        "# inner"
-    );
-    assert_eq!(
-        fs::metadata(out.path().join("run.sh"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o755
-    );
+    assert_eq!(fs::read_to_string(out.path().join("modules/inner/a.tf")).unwrap(), "# inner");
+    assert_eq!(fs::metadata(out.path().join("run.sh")).unwrap().permissions().mode() & 0o777, 0o755);
     assert_eq!(pack(out.path()).unwrap(), packed);
 }
 
@@ -72,28 +53,12 @@ fn what_does_not_belong_is_refused() {
     assert!(matches!(pack(folder.path()), Err(PackError::Empty(_))));
     for (name, target) in [("outside", "/etc/passwd"), ("up", ".."), ("nowhere", "missing")] {
         symlink(target, folder.path().join(name)).unwrap();
-        assert!(
-            matches!(pack(folder.path()), Err(PackError::LinkLeaves(_))),
-            "{name}"
-        );
+        assert!(matches!(pack(folder.path()), Err(PackError::LinkLeaves(_))), "{name}");
         fs::remove_file(folder.path().join(name)).unwrap();
     }
-    fs::File::create(folder.path().join("big"))
-        .unwrap()
-        .set_len(LIMIT + 1)
-        .unwrap();
-    assert!(
-        pack(folder.path())
-            .unwrap_err()
-            .to_string()
-            .contains("more than 64 MiB")
-    );
-    assert!(
-        pack(&folder.path().join("none"))
-            .unwrap_err()
-            .to_string()
-            .contains("cannot read")
-    );
+    fs::File::create(folder.path().join("big")).unwrap().set_len(LIMIT + 1).unwrap();
+    assert!(pack(folder.path()).unwrap_err().to_string().contains("more than 64 MiB"));
+    assert!(pack(&folder.path().join("none")).unwrap_err().to_string().contains("cannot read"));
 }
 
 #[test]
@@ -118,21 +83,14 @@ fn an_archive_cannot_write_outside_its_folder() {
     };
     for name in ["/tmp/absolute", "../up", "a/../../up"] {
         let bytes = archive(&|builder| {
-            builder
-                .append(&entry(tar::EntryType::Regular, name, ""), &b""[..])
-                .unwrap();
+            builder.append(&entry(tar::EntryType::Regular, name, ""), &b""[..]).unwrap();
         });
         let out = TempDir::new().unwrap();
-        assert!(
-            matches!(unpack(&bytes, &out.path().join("in")), Err(PackError::Outside(_))),
-            "{name}"
-        );
+        assert!(matches!(unpack(&bytes, &out.path().join("in")), Err(PackError::Outside(_))), "{name}");
         assert!(!out.path().join("up").exists());
     }
     let bytes = archive(&|builder| {
-        builder
-            .append(&entry(tar::EntryType::Symlink, "link", "/etc"), &b""[..])
-            .unwrap();
+        builder.append(&entry(tar::EntryType::Symlink, "link", "/etc"), &b""[..]).unwrap();
     });
     let out = TempDir::new().unwrap();
     assert!(matches!(unpack(&bytes, out.path()), Err(PackError::Outside(_))));
@@ -150,35 +108,13 @@ fn prepare_packs_what_a_template_names() {
     let run = |manager: &str, config| prepare(&object(config), manager, base.path());
     let source = run("terraform", json!({"source": "./mod"})).unwrap().unwrap();
     assert_eq!(source, pack(&base.path().join("mod")).unwrap());
-    assert!(
-        run("terraform", json!({"source": "git::https://x/y?ref=v1"}))
-            .unwrap()
-            .is_none()
-    );
-    assert!(
-        run("terraform", json!({"source": "./nothing"}))
-            .unwrap_err()
-            .message
-            .contains("no folder")
-    );
+    assert!(run("terraform", json!({"source": "git::https://x/y?ref=v1"})).unwrap().is_none());
+    assert!(run("terraform", json!({"source": "./nothing"})).unwrap_err().message.contains("no folder"));
     let program = run("command", json!({"program": "./tool.py"})).unwrap().unwrap();
     let out = TempDir::new().unwrap();
     unpack(&program.bytes, out.path()).unwrap();
-    assert_eq!(
-        fs::metadata(out.path().join("tool.py"))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o777,
-        0o755
-    );
+    assert_eq!(fs::metadata(out.path().join("tool.py")).unwrap().permissions().mode() & 0o777, 0o755);
     assert!(run("command", json!({"program": "python3"})).unwrap().is_none());
-    assert!(
-        run("command", json!({"program": "./notes"}))
-            .unwrap_err()
-            .hint
-            .unwrap()
-            .contains("#!")
-    );
+    assert!(run("command", json!({"program": "./notes"})).unwrap_err().hint.unwrap().contains("#!"));
     assert!(run("database", json!({"engine": "sqlite"})).unwrap().is_none());
 }

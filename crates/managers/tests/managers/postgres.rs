@@ -8,11 +8,8 @@ use tokio_postgres::{Client, NoTls};
 use crate::support::{TestJob, Worker, after, object, output, quick, server::postgres, step};
 
 fn create(slug: &str) -> Step {
-    let mut create = step(
-        StepKind::Create,
-        json!({"engine": "postgres", "server": postgres().url}),
-        json!({}),
-    );
+    let mut create =
+        step(StepKind::Create, json!({"engine": "postgres", "server": postgres().url}), json!({}));
     create.subject.slug = slug.to_owned();
     create
 }
@@ -24,31 +21,17 @@ async fn open(url: &str) -> Result<Client, tokio_postgres::Error> {
 }
 
 async fn admin(sql: &str) {
-    open(&postgres().url)
-        .await
-        .unwrap()
-        .batch_execute(sql)
-        .await
-        .unwrap();
+    open(&postgres().url).await.unwrap().batch_execute(sql).await.unwrap();
 }
 
 async fn works(done: &Done) -> Client {
     let client = open(output(done, "url").as_str().unwrap()).await.unwrap();
-    client
-        .batch_execute("CREATE TABLE IF NOT EXISTS t (x int); INSERT INTO t VALUES (1)")
-        .await
-        .unwrap();
+    client.batch_execute("CREATE TABLE IF NOT EXISTS t (x int); INSERT INTO t VALUES (1)").await.unwrap();
     client
 }
 
 async fn count(sql: &str) -> i64 {
-    open(&postgres().url)
-        .await
-        .unwrap()
-        .query_one(sql, &[])
-        .await
-        .unwrap()
-        .get(0)
+    open(&postgres().url).await.unwrap().query_one(sql, &[]).await.unwrap().get(0)
 }
 
 #[tokio::test]
@@ -60,18 +43,11 @@ async fn a_database_lives_from_create_to_delete() {
     let create = create("life-1");
     let done = Database.run(&job, &create).await.unwrap();
     let password = output(&done, "password").as_str().unwrap().to_owned();
-    assert_eq!(
-        (password.len(), output(&done, "name").as_str()),
-        (32, Some("life_1"))
-    );
+    assert_eq!((password.len(), output(&done, "name").as_str()), (32, Some("life_1")));
     assert_eq!(output(&done, "host"), "127.0.0.1");
     assert!(output(&done, "port").is_u64());
-    let sensitive: Vec<_> = done
-        .outputs
-        .iter()
-        .filter(|(_, o)| o.sensitive)
-        .map(|(n, _)| n.as_str())
-        .collect();
+    let sensitive: Vec<_> =
+        done.outputs.iter().filter(|(_, o)| o.sensitive).map(|(n, _)| n.as_str()).collect();
     assert_eq!(sensitive, ["password", "url"]);
     let held = works(&done).await;
     assert!(!job.lines().contains(&password) && !job.lines().contains("a-boss-password"));
@@ -84,37 +60,20 @@ async fn a_database_lives_from_create_to_delete() {
 
     let observe = after(&create, &done, StepKind::Observe);
     let seen = Database.run(&job, &observe).await.unwrap();
-    assert_eq!(
-        (seen.exists, seen.external_id),
-        (Some(true), done.external_id.clone())
-    );
-    assert!(
-        seen.outputs
-            .iter()
-            .all(|(name, output)| done.outputs[name] == *output)
-    );
+    assert_eq!((seen.exists, seen.external_id), (Some(true), done.external_id.clone()));
+    assert!(seen.outputs.iter().all(|(name, output)| done.outputs[name] == *output));
 
-    let others = open(
-        &postgres()
-            .url
-            .replace("/postgres", "/life_1")
-            .replace("boss:a-boss-password", "life_1:x"),
-    )
-    .await;
+    let others =
+        open(&postgres().url.replace("/postgres", "/life_1").replace("boss:a-boss-password", "life_1:x"))
+            .await;
     assert!(others.is_err());
     let delete = after(&create, &done, StepKind::Delete);
     for _ in 0..2 {
         assert_eq!(Database.run(&job, &delete).await.unwrap().exists, Some(false));
     }
     assert!(held.query("SELECT 1", &[]).await.is_err());
-    assert_eq!(
-        count("SELECT count(*) FROM pg_database WHERE datname = 'life_1'").await,
-        0
-    );
-    assert_eq!(
-        count("SELECT count(*) FROM pg_roles WHERE rolname = 'life_1'").await,
-        0
-    );
+    assert_eq!(count("SELECT count(*) FROM pg_database WHERE datname = 'life_1'").await, 0);
+    assert_eq!(count("SELECT count(*) FROM pg_roles WHERE rolname = 'life_1'").await, 0);
     assert_eq!(Database.run(&job, &observe).await.unwrap().exists, Some(false));
 }
 
@@ -132,10 +91,7 @@ async fn a_create_can_be_repeated_after_a_crash_at_any_point() {
     works(&second).await;
     // Crashed after the role, before the database.
     admin("DROP DATABASE crash_1 WITH (FORCE)").await;
-    let seen = Database
-        .run(&job, &after(&create, &second, StepKind::Observe))
-        .await
-        .unwrap();
+    let seen = Database.run(&job, &after(&create, &second, StepKind::Observe)).await.unwrap();
     assert_eq!(seen.exists, Some(false));
     works(&Database.run(&job, &create).await.unwrap()).await;
     // Crashed after the database, before it was closed to others.
@@ -146,15 +102,9 @@ async fn a_create_can_be_repeated_after_a_crash_at_any_point() {
     assert_eq!(count(open_to_all).await, 0);
     // A delete that crashed after the database.
     admin("DROP DATABASE crash_1 WITH (FORCE)").await;
-    let delete = Step {
-        kind: StepKind::Delete,
-        ..create
-    };
+    let delete = Step { kind: StepKind::Delete, ..create };
     assert_eq!(Database.run(&job, &delete).await.unwrap().exists, Some(false));
-    assert_eq!(
-        count("SELECT count(*) FROM pg_roles WHERE rolname = 'crash_1'").await,
-        0
-    );
+    assert_eq!(count("SELECT count(*) FROM pg_roles WHERE rolname = 'crash_1'").await, 0);
 }
 
 #[tokio::test]
@@ -166,21 +116,8 @@ async fn what_belongs_to_others_is_left_alone() {
     admin("CREATE ROLE theirs_1").await;
     let create_role = create("theirs-1");
     for kind in [StepKind::Create, StepKind::Delete] {
-        let failure = Database
-            .run(
-                &job,
-                &Step {
-                    kind,
-                    ..create_role.clone()
-                },
-            )
-            .await
-            .unwrap_err();
-        assert!(
-            failure.message.contains("not made for this resource"),
-            "{}",
-            failure.message
-        );
+        let failure = Database.run(&job, &Step { kind, ..create_role.clone() }).await.unwrap_err();
+        assert!(failure.message.contains("not made for this resource"), "{}", failure.message);
     }
     admin("CREATE DATABASE theirs_2").await;
     let failure = Database.run(&job, &create("theirs-2")).await.unwrap_err();
@@ -242,34 +179,21 @@ async fn a_server_that_cannot_be_used_is_described() {
         config: object(json!({"engine": "postgres", "server": server})),
         ..create("x-1")
     };
-    let away = Database
-        .run(&job, &with("postgres://a:b@127.0.0.1:9/x".into()))
-        .await
-        .unwrap_err();
+    let away = Database.run(&job, &with("postgres://a:b@127.0.0.1:9/x".into())).await.unwrap_err();
     assert_eq!(away.code, FailureCode::Transient);
     let denied = with(postgres().url.replace("a-boss-password", "wrong-password"));
     let denied = Database.run(&job, &denied).await.unwrap_err();
     assert_eq!(denied.code, FailureCode::Failed);
     assert!(!denied.message.contains("wrong-password"));
-    let template = |config: Value| TemplateSource {
-        config: object(config),
-        ..Default::default()
-    };
-    let described = Database
-        .describe(
-            &job,
-            &template(json!({"engine": "postgres", "server": postgres().url})),
-        )
-        .await;
+    let template = |config: Value| TemplateSource { config: object(config), ..Default::default() };
+    let described =
+        Database.describe(&job, &template(json!({"engine": "postgres", "server": postgres().url}))).await;
     assert!(described.unwrap().description.outputs.unwrap()["password"]);
     for wrong in [
         json!({"engine": "postgres"}),
         json!({"engine": "postgres", "server": "nonsense"}),
         json!({"engine": "postgres", "serverEnv": "UNSET"}),
     ] {
-        assert_eq!(
-            Database.describe(&job, &template(wrong)).await.unwrap_err().code,
-            FailureCode::Invalid
-        );
+        assert_eq!(Database.describe(&job, &template(wrong)).await.unwrap_err().code, FailureCode::Invalid);
     }
 }

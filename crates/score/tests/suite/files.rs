@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use conductor_score::{Options, parse};
 
 fn files(folder: &str) -> Vec<(PathBuf, String, Options)> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/files")
-        .join(folder);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(folder);
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .expect("the folder is there")
         .map(|entry| {
@@ -44,9 +42,7 @@ fn invalid_files_are_explained() {
     for (path, source, options) in files {
         let file = path.display();
         let expected = source.lines().next().and_then(|line| line.strip_prefix("# "));
-        let (place, word) = expected
-            .and_then(|line| line.split_once(' '))
-            .expect("# LINE:COLUMN WORD");
+        let (place, word) = expected.and_then(|line| line.split_once(' ')).expect("# LINE:COLUMN WORD");
         let findings = parse(&source, &options).expect_err(&file.to_string());
         let found = findings.iter().any(|finding| {
             let said = format!("{} {:?}", finding.message, finding.suggestion);

@@ -27,22 +27,14 @@ fn refused_within(limit: Duration, source: &str, word: &str) {
 
 #[test]
 fn a_large_file_is_not_read() {
-    refused(
-        &format!("{HEAD}{PARAMS}\n      v: '{}'\n", "x".repeat(12_000_000)),
-        "10 MB",
-    );
+    refused(&format!("{HEAD}{PARAMS}\n      v: '{}'\n", "x".repeat(12_000_000)), "10 MB");
 }
 
 #[test]
 fn deep_nesting() {
     for (open, close) in [("{a: ", "}"), ("[", "]")] {
-        let nested = |depth| {
-            format!(
-                "{HEAD}{PARAMS}{{ v: {}1{} }}\n",
-                open.repeat(depth),
-                close.repeat(depth)
-            )
-        };
+        let nested =
+            |depth| format!("{HEAD}{PARAMS}{{ v: {}1{} }}\n", open.repeat(depth), close.repeat(depth));
         refused(&nested(5_000), "1,000");
         refused(&nested(100_000), "1,000");
         refused(&nested(997), "1,000");
@@ -50,9 +42,7 @@ fn deep_nesting() {
     }
     refused(&"[".repeat(5_000_000), "1,000");
     refused(&"- ".repeat(5_000), "1,000");
-    let block: String = (0..2_000)
-        .map(|depth| format!("{}a:\n", " ".repeat(depth)))
-        .collect();
+    let block: String = (0..2_000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
     refused(&block, "1,000");
 }
 
@@ -100,18 +90,11 @@ fn too_many_of_anything() {
 
 #[test]
 fn ten_thousand_resources_are_read() {
-    let resource = |n: usize| {
-        format!(
-            "  r{n}:\n    type: x1\n    params: {{ v: '${{resources.r{}.v}}' }}\n",
-            n + 1
-        )
-    };
+    let resource =
+        |n: usize| format!("  r{n}:\n    type: x1\n    params: {{ v: '${{resources.r{}.v}}' }}\n", n + 1);
     let resources: String = (0..9_999).map(resource).collect();
     let source = format!("{HEAD}resources:\n{resources}  r9999:\n    type: x1\n");
-    assert_eq!(
-        parse(&source, &Options::default()).map(|file| file.resources.len()),
-        Ok(10_000)
-    );
+    assert_eq!(parse(&source, &Options::default()).map(|file| file.resources.len()), Ok(10_000));
     let closed = format!("{source}    params: {{ v: '${{resources.r0.v}}' }}\n");
     refused(&closed, "→");
     let wrong = source.replace(".v}", ".v}${resources.nowhere.x}");
@@ -123,10 +106,7 @@ fn dollars_without_end() {
     for dollars in ["${", "$${", "$", "$$$", "${}"] {
         let value = dollars.repeat(2_000_000 / dollars.len());
         let start = Instant::now();
-        let _ = parse(
-            &format!("{HEAD}    variables:\n      A: '{value}'\n"),
-            &Options::default(),
-        );
+        let _ = parse(&format!("{HEAD}    variables:\n      A: '{value}'\n"), &Options::default());
         let took = start.elapsed();
         assert!(took < Duration::from_secs(2), "{dollars}: {took:?}");
     }

@@ -42,11 +42,7 @@ fn finds(source: &str, line: usize, column: usize, word: &str) {
         panic!("not one finding: {findings:#?}");
     };
     assert_eq!((finding.line, finding.column), (line, column), "{finding:?}");
-    let said = format!(
-        "{} {}",
-        finding.message,
-        finding.suggestion.as_deref().unwrap_or_default()
-    );
+    let said = format!("{} {}", finding.message, finding.suggestion.as_deref().unwrap_or_default());
     assert!(said.contains(word), "nothing says {word:?}: {finding:?}");
     assert!(finding.suggestion.is_some(), "no suggestion: {finding:?}");
 }

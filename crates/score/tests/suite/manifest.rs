@@ -13,10 +13,7 @@ fn every_part_is_read() {
     assert_eq!(manifest.metadata.annotations["example.org/team"], "orders");
     assert_eq!(manifest.metadata.extra["tier"], json!({ "level": 2 }));
     let path = |keys: &[&str]| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
-    assert_eq!(
-        manifest.metadata.lookup(&path(&["tier", "level"])),
-        Some(json!(2))
-    );
+    assert_eq!(manifest.metadata.lookup(&path(&["tier", "level"])), Some(json!(2)));
     assert_eq!(manifest.metadata.lookup(&path(&["name"])), Some(json!("shop")));
     assert_eq!(manifest.metadata.lookup(&path(&["nothing"])), None);
 
@@ -28,10 +25,7 @@ fn every_part_is_read() {
     assert_eq!(main.resources.limits.cpu.as_deref(), Some("500m"));
     assert_eq!(main.resources.requests.memory.as_deref(), Some("0.5Gi"));
     let file = &main.files["/etc/shop.conf"];
-    assert_eq!(
-        file.content,
-        FileContent::Text("name=${metadata.name}\n".to_owned())
-    );
+    assert_eq!(file.content, FileContent::Text("name=${metadata.name}\n".to_owned()));
     assert_eq!(file.mode.as_deref(), Some("0640"));
     assert!(main.volumes["/data"].read_only);
     let probe = main.liveness_probe.as_ref().expect("a probe");
@@ -47,15 +41,9 @@ fn every_part_is_read() {
     assert_eq!(orders.kind, "postgres");
     assert_eq!(orders.class.as_deref(), Some("large"));
     assert_eq!(orders.id.as_deref(), Some("shop.orders"));
-    let line = 1 + source
-        .lines()
-        .position(|line| line == "  orders:")
-        .expect("its line");
+    let line = 1 + source.lines().position(|line| line == "  orders:").expect("its line");
     assert_eq!(orders.at, Position { line, column: 3 });
-    assert_eq!(
-        orders.params.as_ref().map(|params| &params["size"]),
-        Some(&json!(3))
-    );
+    assert_eq!(orders.params.as_ref().map(|params| &params["size"]), Some(&json!(3)));
     assert_eq!(manifest.resources["data"].params, None);
 }
 
@@ -79,10 +67,7 @@ fn values_keep_their_type() {
         "yes": "yes", "on": true, "date": "2024-05-01", "version": "1.10", "ratio": 1.5,
         "octal": 15, "nothing": null, "quoted": "12", "tagged": "12", "list": [1, "two", {"three": 3}],
     });
-    let params = manifest.resources["db"]
-        .params
-        .clone()
-        .map(serde_json::Value::Object);
+    let params = manifest.resources["db"].params.clone().map(serde_json::Value::Object);
     assert_eq!(params, Some(expected));
 }
 
@@ -109,13 +94,9 @@ fn the_deprecated_lists_become_maps() {
 
 #[test]
 fn a_manifest_is_written_with_the_words_of_score() {
-    let manifest = valid(&format!(
-        "{HEAD}    files: {{ /a: {{ content: x }} }}\nresources: {{ db: {{ type: pg }} }}\n"
-    ));
+    let manifest =
+        valid(&format!("{HEAD}    files: {{ /a: {{ content: x }} }}\nresources: {{ db: {{ type: pg }} }}\n"));
     let json = serde_json::to_value(&manifest).expect("a manifest is JSON");
     assert_eq!(json["resources"]["db"]["type"], "pg");
-    assert_eq!(
-        json["containers"]["main"]["files"]["/a"],
-        json!({ "content": "x", "noExpand": false })
-    );
+    assert_eq!(json["containers"]["main"]["files"]["/a"], json!({ "content": "x", "noExpand": false }));
 }

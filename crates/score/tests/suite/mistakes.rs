@@ -27,18 +27,8 @@ fn keys_that_belong_elsewhere() {
 fn empty_sections_are_found_at_their_key() {
     finds(&format!("{HEAD}resources:\n"), 7, 1, "`resources` is empty");
     finds(&format!("{HEAD}service:\n  ports:\n"), 8, 3, "`ports` is empty");
-    finds(
-        &format!("{HEAD}    variables: # none\nresources: {{}}\n"),
-        7,
-        5,
-        "`variables` is empty",
-    );
-    finds(
-        &format!("{HEAD}    variables:\n      A: null\n"),
-        8,
-        10,
-        "`A` is empty",
-    );
+    finds(&format!("{HEAD}    variables: # none\nresources: {{}}\n"), 7, 5, "`variables` is empty");
+    finds(&format!("{HEAD}    variables:\n      A: null\n"), 8, 10, "`A` is empty");
 }
 
 #[test]
@@ -46,22 +36,12 @@ fn placeholders_are_found_where_they_stand() {
     let resources = "resources:\n  orders:\n    type: postgres\n";
     let variable = |value: &str| format!("{HEAD}    variables:\n      DB: {value}\n{resources}");
     finds(&variable("${resources.order.url}"), 8, 11, "orders");
-    finds(
-        &variable("a ${resources.orders.url} b ${resources.order.url}"),
-        8,
-        39,
-        "orders",
-    );
+    finds(&variable("a ${resources.orders.url} b ${resources.order.url}"), 8, 39, "orders");
     finds(&variable("'ü ${externals.orders.url}'"), 8, 14, "resources.NAME");
     finds(&variable("${pod.orders.url}"), 8, 11, "resources");
     finds(&variable("${orders.url}"), 8, 11, "${resources.orders.url}");
     finds(&variable("${resource.orders.url}"), 8, 11, "${resources.");
-    finds(
-        &variable("|\n        one\n        two ${resources.order}"),
-        10,
-        13,
-        "orders",
-    );
+    finds(&variable("|\n        one\n        two ${resources.order}"), 10, 13, "orders");
     finds(&variable("\"\\x24{resources.order.url}\""), 8, 11, "orders");
     let content =
         |more: &str| format!("{HEAD}    files:\n      /a:\n        content: ${{FRIEND}}\n{more}{resources}");
@@ -82,24 +62,9 @@ fn placeholders_are_not_read_where_score_does_not_expand_them() {
 #[test]
 fn values_of_the_wrong_kind() {
     finds(&format!("{HEAD}    variables:\n      A: 12\n"), 8, 10, "\"12\"");
-    finds(
-        &format!("{HEAD}    resources:\n      limits:\n        cpu: 1\n"),
-        9,
-        14,
-        "\"1\"",
-    );
-    finds(
-        &format!("{HEAD}service:\n  ports:\n    web:\n      port: '80'\n"),
-        10,
-        13,
-        "whole number",
-    );
-    finds(
-        &format!("{HEAD}service:\n  ports:\n    web:\n      port: 70000\n"),
-        10,
-        13,
-        "65535",
-    );
+    finds(&format!("{HEAD}    resources:\n      limits:\n        cpu: 1\n"), 9, 14, "\"1\"");
+    finds(&format!("{HEAD}service:\n  ports:\n    web:\n      port: '80'\n"), 10, 13, "whole number");
+    finds(&format!("{HEAD}service:\n  ports:\n    web:\n      port: 70000\n"), 10, 13, "65535");
     finds(&format!("{HEAD}    command: run\n"), 7, 14, "list");
     finds(
         &format!("{HEAD}    before:\n      next: {{ ready: startd }}\n  next:\n    image: x\n"),
@@ -111,42 +76,17 @@ fn values_of_the_wrong_kind() {
 
 #[test]
 fn names_of_the_wrong_shape() {
-    finds(
-        &format!("{HEAD}resources:\n  db:\n    type: aws.s3\n"),
-        9,
-        11,
-        "`aws-s3`",
-    );
-    finds(
-        &format!("{HEAD}resources:\n  my_db:\n    type: postgres\n"),
-        8,
-        3,
-        "`my-db`",
-    );
-    finds(
-        &format!("{HEAD}resources:\n  d:\n    type: postgres\n"),
-        8,
-        3,
-        "2 to 63",
-    );
-    finds(
-        &format!("{HEAD}resources:\n  d\u{202e}b:\n    type: postgres\n"),
-        8,
-        3,
-        "letters",
-    );
+    finds(&format!("{HEAD}resources:\n  db:\n    type: aws.s3\n"), 9, 11, "`aws-s3`");
+    finds(&format!("{HEAD}resources:\n  my_db:\n    type: postgres\n"), 8, 3, "`my-db`");
+    finds(&format!("{HEAD}resources:\n  d:\n    type: postgres\n"), 8, 3, "2 to 63");
+    finds(&format!("{HEAD}resources:\n  d\u{202e}b:\n    type: postgres\n"), 8, 3, "letters");
     finds(&HEAD.replace("name: web", "name: Web"), 3, 9, "`web`");
 }
 
 #[test]
 fn missing_keys_are_found_at_their_owner() {
     finds(&HEAD.replace("    image: busybox", "    args: []"), 5, 3, "image");
-    finds(
-        &HEAD.replace("apiVersion: score.dev/v1b1\n", ""),
-        1,
-        1,
-        "apiVersion",
-    );
+    finds(&HEAD.replace("apiVersion: score.dev/v1b1\n", ""), 1, 1, "apiVersion");
     finds(&HEAD.replace("v1b1", "v1"), 1, 13, "score.dev/v1b1");
     finds(&format!("{HEAD}resources:\n  db: {{}}\n"), 8, 3, "type");
     finds(&format!("{HEAD}    files:\n      /a: {{}}\n"), 8, 7, "content");
@@ -158,22 +98,13 @@ fn circles_are_written_out() {
     let resource = |name: &str, needs: &str| {
         format!("  {name}:\n    type: thing\n    params: {{ v: '${{resources.{needs}.v}}' }}\n")
     };
-    let source = format!(
-        "{HEAD}resources:\n{}{}",
-        resource("aa", "bb"),
-        resource("bb", "aa")
-    );
+    let source = format!("{HEAD}resources:\n{}{}", resource("aa", "bb"), resource("bb", "aa"));
     finds(&source, 10, 18, "`aa` → `bb` → `aa`");
     let source = format!("{HEAD}resources:\n{}", resource("aa", "aa"));
     finds(&source, 10, 18, "`aa` → `aa`");
     let before = "    before: { other: { ready: started } }\n  other:\n    image: x\n    before: { main: { ready: started } }\n";
     finds(&format!("{HEAD}{before}"), 7, 15, "`main` → `other` → `main`");
-    finds(
-        &format!("{HEAD}    before: {{ mian: {{ ready: started }} }}\n"),
-        7,
-        15,
-        "`main`",
-    );
+    finds(&format!("{HEAD}    before: {{ mian: {{ ready: started }} }}\n"), 7, 15, "`main`");
 }
 
 #[test]
@@ -232,10 +163,5 @@ fn strict_mode_refuses_the_short_spelling() {
     let findings: Vec<Finding> = parse(&source, &Options { strict: true }).expect_err("strict");
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].line, 10);
-    assert!(
-        findings[0]
-            .suggestion
-            .as_deref()
-            .is_some_and(|help| help.contains("conductor"))
-    );
+    assert!(findings[0].suggestion.as_deref().is_some_and(|help| help.contains("conductor")));
 }

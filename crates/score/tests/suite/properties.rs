@@ -98,11 +98,7 @@ proptest! {
 fn check(source: &str, strict: bool) -> Result<(), TestCaseError> {
     if let Err(findings) = parse(source, &Options { strict }) {
         prop_assert!(!findings.is_empty());
-        prop_assert!(
-            findings
-                .iter()
-                .all(|finding| finding.line > 0 && finding.column > 0)
-        );
+        prop_assert!(findings.iter().all(|finding| finding.line > 0 && finding.column > 0));
         prop_assert!(render_findings(&findings, "x", source, true).len() <= 10_000);
     }
     Ok(())

@@ -9,10 +9,7 @@ use crate::{HEAD, finds, valid};
 
 /// A file whose resource `db` says `words`, which begin at line 10, column 5.
 fn short(words: &str) -> String {
-    format!(
-        "{HEAD}resources:\n  db:\n    type: pg\n{}  cache:\n    type: redis\n",
-        indented(words, 4)
-    )
+    format!("{HEAD}resources:\n  db:\n    type: pg\n{}  cache:\n    type: redis\n", indented(words, 4))
 }
 
 fn nested(words: &str) -> String {
@@ -21,10 +18,7 @@ fn nested(words: &str) -> String {
 }
 
 fn indented(words: &str, by: usize) -> String {
-    words
-        .lines()
-        .map(|line| format!("{}{line}\n", " ".repeat(by)))
-        .collect()
+    words.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
 }
 
 #[test]
@@ -37,18 +31,12 @@ fn both_spellings_mean_the_same() {
     let cases = [
         (
             "reference: { mode: dedicated }",
-            Sharing {
-                reference: Some(Reference::Dedicated),
-                ..Sharing::default()
-            },
+            Sharing { reference: Some(Reference::Dedicated), ..Sharing::default() },
         ),
         (
             "reference: { mode: shared, name: main, scope: global }",
             Sharing {
-                reference: Some(Reference::Shared {
-                    name: "main".into(),
-                    scope: Some(Scope::Global),
-                }),
+                reference: Some(Reference::Shared { name: "main".into(), scope: Some(Scope::Global) }),
                 ..Sharing::default()
             },
         ),
@@ -73,20 +61,8 @@ fn both_spellings_mean_the_same() {
                 ..Sharing::default()
             },
         ),
-        (
-            "sharing: by-params",
-            Sharing {
-                sharing: Some(SharingWord::ByParams),
-                ..Sharing::default()
-            },
-        ),
-        (
-            "pool: warm",
-            Sharing {
-                pool: Some("warm".into()),
-                ..Sharing::default()
-            },
-        ),
+        ("sharing: by-params", Sharing { sharing: Some(SharingWord::ByParams), ..Sharing::default() }),
+        ("pool: warm", Sharing { pool: Some("warm".into()), ..Sharing::default() }),
         (
             "dependsOn: [cache]\nonConflict: keep",
             Sharing {
@@ -116,25 +92,15 @@ fn both_spellings_mean_the_same() {
         assert_eq!(manifest.resources["db"].sharing, expected, "{words}");
         assert!(manifest.resources["db"].metadata.is_empty());
         let written = serde_json::to_value(&expected).expect("JSON");
-        assert_eq!(
-            serde_json::from_value::<Sharing>(written).expect("read back"),
-            expected
-        );
+        assert_eq!(serde_json::from_value::<Sharing>(written).expect("read back"), expected);
     }
 }
 
 #[test]
 fn defaults_are_filled_in() {
     let manifest = valid(&short("matching: {}"));
-    let matching = manifest.resources["db"]
-        .sharing
-        .matching
-        .as_ref()
-        .expect("matching");
-    assert_eq!(
-        (matching.scope, matching.policy),
-        (Scope::Environment, SharingPolicy::Shared)
-    );
+    let matching = manifest.resources["db"].sharing.matching.as_ref().expect("matching");
+    assert_eq!((matching.scope, matching.policy), (Scope::Environment, SharingPolicy::Shared));
 }
 
 #[test]
@@ -144,11 +110,7 @@ fn mistakes_say_what_to_change() {
         ("reference: { mode: shared }", 5, "name"),
         ("reference: { mode: existing }", 5, "id"),
         ("reference: { mode: dedicated, name: x }", 35, "remove `name`"),
-        (
-            "reference: { mode: existing, id: x, name: y }",
-            41,
-            "remove `name`",
-        ),
+        ("reference: { mode: existing, id: x, name: y }", 41, "remove `name`"),
         ("reference: { name: x }", 5, "mode"),
         ("reference: shared", 16, "map"),
         ("matching: { matchOn: size }", 26, "list"),
@@ -174,12 +136,7 @@ fn mistakes_say_what_to_change() {
 #[test]
 fn one_way_of_asking_at_once() {
     finds(&short("sharing: shared\npool: warm"), 11, 5, "keep one");
-    finds(
-        &short("reference: { mode: dedicated }\nmatching: {}"),
-        11,
-        5,
-        "`reference` and `matching`",
-    );
+    finds(&short("reference: { mode: dedicated }\nmatching: {}"), 11, 5, "`reference` and `matching`");
     let both = short("metadata: { conductor: { pool: warm } }\nalias: old");
     finds(&both, 11, 5, "one of the two spellings");
     finds(&nested("sharring: shared"), 12, 9, "`sharing`");
@@ -191,10 +148,8 @@ fn the_short_placeholder_needs_the_dialect() {
     finds(&short(words), 10, 21, "${resources.cache.host}");
     let with_dialect = format!("sharing: shared\n{words}");
     valid(&short(&with_dialect));
-    let strict = short(words).replace(
-        "    params",
-        "    metadata: { conductor: { sharing: shared } }\n    params",
-    );
+    let strict =
+        short(words).replace("    params", "    metadata: { conductor: { sharing: shared } }\n    params");
     assert!(parse(&strict, &Options { strict: true }).is_err());
     valid(&strict);
 }

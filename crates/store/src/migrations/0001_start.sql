@@ -1,4 +1,5 @@
--- One text for both databases. SQLite reads BYTEA as BLOB; /*rowid*/ becomes WITHOUT ROWID there.
+-- One text for both databases. SQLite reads BYTEA as BLOB; /*rowid*/ and /*busy*/ become WITHOUT ROWID there, and
+-- on PostgreSQL /*busy*/ leaves room in the pages of rows that are written again and again.
 -- Ids are 16 bytes, times are microseconds since 1970, JSON is opaque text.
 
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BYTEA NOT NULL) /*rowid*/;
@@ -173,7 +174,7 @@ CREATE TABLE changes (
   updated_at BIGINT NOT NULL,
   cancel_requested_at BIGINT,
   FOREIGN KEY (prev_status, status) REFERENCES change_moves (prev, next)
-) /*rowid*/;
+) /*busy*/;
 CREATE UNIQUE INDEX changes_one_per_slot ON changes (application_id, environment_id, slot) WHERE slot IS NOT NULL;
 CREATE INDEX changes_open ON changes (status) WHERE status IN ('pending', 'approval_pending', 'in_progress');
 CREATE INDEX changes_by_environment ON changes (environment_id, id);
@@ -205,6 +206,8 @@ CREATE TABLE resources (
   template_version_id BYTEA NOT NULL REFERENCES template_versions (id),
   prev_state TEXT NOT NULL,
   state TEXT NOT NULL,
+  -- What the keys go by: moves more seldom than the state, so that most writes touch no index.
+  place TEXT NOT NULL,
   status TEXT NOT NULL CHECK (status IN ('ready', 'queued', 'approval_pending', 'pending', 'in_progress', 'done', 'error', 'rejected', 'unknown')),
   kept_by TEXT NOT NULL CHECK (kept_by IN ('consumers', 'pool', 'hand', 'external')),
   protected BIGINT NOT NULL,
@@ -232,14 +235,18 @@ CREATE TABLE resources (
   max_consumers BIGINT,
   replaced_by BYTEA REFERENCES resources (id),
   lineage_id BYTEA NOT NULL,
+  -- The change that made it, and the one whose desired state it has.
+  made_change_id BYTEA NOT NULL REFERENCES changes (id),
+  spec_change_id BYTEA NOT NULL REFERENCES changes (id),
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL,
   updated_at BIGINT NOT NULL,
+  CHECK (place = CASE state WHEN 'destroy' THEN 'doomed' WHEN 'destroyed' THEN 'gone' ELSE 'live' END),
   FOREIGN KEY (prev_state, state) REFERENCES state_moves (prev, next)
-) /*rowid*/;
+) /*busy*/;
 CREATE UNIQUE INDEX resources_live_key ON resources (domain_id, kind, class, key_tag, key_name)
-  WHERE state IN ('provision', 'provisioned');
-CREATE INDEX resources_doomed_key ON resources (domain_id, kind, class, key_tag, key_name) WHERE state = 'destroy';
+  WHERE place = 'live';
+CREATE INDEX resources_doomed_key ON resources (domain_id, kind, class, key_tag, key_name) WHERE place = 'doomed';
 CREATE INDEX resources_by_environment ON resources (environment_id, id);
 CREATE INDEX resources_by_external_id ON resources (organisation_id, external_id) WHERE external_id IS NOT NULL;
 
@@ -291,6 +298,7 @@ CREATE TABLE match_keys (
 ) /*rowid*/;
 CREATE INDEX match_keys_by_resource ON match_keys (resource_id);
 
+-- Desired states that were replaced by newer ones; the current one is with its resource.
 CREATE TABLE revisions (
   resource_id BYTEA NOT NULL REFERENCES resources (id),
   number BIGINT NOT NULL,
@@ -302,8 +310,6 @@ CREATE TABLE revisions (
   created_at BIGINT NOT NULL,
   PRIMARY KEY (resource_id, number)
 ) /*rowid*/;
-
-CREATE INDEX revisions_by_change ON revisions (change_id);
 
 -- Parameters marked unique: one holder per template and value (a keyed hash) among the living.
 CREATE TABLE unique_values (
@@ -329,6 +335,8 @@ CREATE TABLE operations (
   gate TEXT CHECK (gate IN ('closed', 'open')),
   generation BIGINT NOT NULL,
   conditional BIGINT NOT NULL,
+  -- The end of its change gives up uses of resources.
+  releasing BIGINT NOT NULL,
   -- Null: nothing to run.
   queue_id BIGINT REFERENCES queues (id),
   -- Edges and waits that are still open.
@@ -357,10 +365,9 @@ CREATE TABLE operations (
   started_at BIGINT,
   completed_at BIGINT,
   FOREIGN KEY (prev_status, status) REFERENCES operation_moves (prev, next)
-) /*rowid*/;
+) /*busy*/;
 CREATE INDEX operations_ready ON operations (queue_id, not_before, id) WHERE status = 'queued';
-CREATE UNIQUE INDEX operations_one_running ON operations (resource_id) WHERE status = 'in_progress' AND resource_id IS NOT NULL;
-CREATE INDEX operations_running ON operations (worker_id) WHERE status = 'in_progress';
+CREATE UNIQUE INDEX operations_one_running ON operations (resource_id) WHERE status = 'in_progress';
 CREATE INDEX operations_open_by_resource ON operations (resource_id)
   WHERE status IN ('blocked', 'approval_pending', 'queued', 'in_progress');
 CREATE INDEX operations_by_change ON operations (change_id);

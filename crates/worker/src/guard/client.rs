@@ -68,26 +68,13 @@ pub struct Control {
 
 impl Control {
     pub fn extend(&self, deadline_ms: u64) {
-        self.shared.send(
-            &Order::Extend {
-                job: self.job,
-                deadline_ms,
-            },
-            Vec::new(),
-        );
+        self.shared.send(&Order::Extend { job: self.job, deadline_ms }, Vec::new());
     }
 
     /// Without a grace it is killed at once.
     pub fn stop(&self, grace: Option<Duration>, why: Why) {
         let grace_ms = grace.map(|grace| grace.as_millis() as u64);
-        self.shared.send(
-            &Order::Stop {
-                job: self.job,
-                grace_ms,
-                why,
-            },
-            Vec::new(),
-        );
+        self.shared.send(&Order::Stop { job: self.job, grace_ms, why }, Vec::new());
     }
 }
 
@@ -158,15 +145,8 @@ impl Guard {
         let (orders, queue) = mpsc::unbounded_channel();
         tokio::spawn(write_orders(writer, queue));
         tokio::spawn(read_events(reader, inbox, state.clone(), child));
-        let shared = Shared {
-            orders,
-            state,
-            next: AtomicU64::new(1),
-        };
-        Ok(Self {
-            shared: Arc::new(shared),
-            protections: Arc::new(protections),
-        })
+        let shared = Shared { orders, state, next: AtomicU64::new(1) };
+        Ok(Self { shared: Arc::new(shared), protections: Arc::new(protections) })
     }
 
     pub fn is_gone(&self) -> bool {
@@ -201,18 +181,10 @@ impl Guard {
             }
             state.programs.insert(job, Waiting { tell, _alive: alive });
         }
-        let order = Order::Start {
-            job,
-            spec: Box::new(spec),
-            deadline_ms,
-        };
-        self.shared
-            .send(&order, vec![stdin_theirs, stdout_theirs, stderr_theirs]);
+        let order = Order::Start { job, spec: Box::new(spec), deadline_ms };
+        self.shared.send(&order, vec![stdin_theirs, stdout_theirs, stderr_theirs]);
         Ok(Started {
-            control: Control {
-                job,
-                shared: self.shared.clone(),
-            },
+            control: Control { job, shared: self.shared.clone() },
             ended,
             stdin,
             stdout: pipe::Receiver::from_owned_fd(stdout)?,
@@ -243,19 +215,7 @@ async fn read_events(
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     while let Ok(Some(event)) = next_event(&mut reader, &mut inbox).await {
         let (job, ended) = match event {
-            Event::Exited {
-                job,
-                code,
-                signal,
-                stopped,
-            } => (
-                job,
-                Ended::Exited {
-                    code,
-                    signal,
-                    stopped,
-                },
-            ),
+            Event::Exited { job, code, signal, stopped } => (job, Ended::Exited { code, signal, stopped }),
             Event::Failed { job, message } => (job, Ended::Failed(message)),
             Event::Started { .. } | Event::Ready { .. } => continue,
         };

@@ -14,10 +14,7 @@ pub struct GuardCommand {
 
 impl Default for GuardCommand {
     fn default() -> Self {
-        Self {
-            program: "/proc/self/exe".into(),
-            args: vec!["guard".to_owned()],
-        }
+        Self { program: "/proc/self/exe".into(), args: vec!["guard".to_owned()] }
     }
 }
 
@@ -34,10 +31,9 @@ pub fn protections_of(command: &GuardCommand) -> Vec<String> {
         .stdin(Stdio::null())
         .output();
     match asked {
-        Ok(answer) if answer.status.success() => String::from_utf8_lossy(&answer.stdout)
-            .lines()
-            .map(str::to_owned)
-            .collect(),
+        Ok(answer) if answer.status.success() => {
+            String::from_utf8_lossy(&answer.stdout).lines().map(str::to_owned).collect()
+        }
         Ok(answer) => vec![format!("the guard cannot be asked: {}", answer.status)],
         Err(error) => vec![format!("the guard cannot be started: {error}")],
     }

@@ -43,13 +43,7 @@ pub fn adopt(fd: RawFd) -> OwnedFd {
 /// A descriptor that becomes readable when this process ends.
 pub fn own_pidfd() -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes plain numbers and returns a new descriptor (close-on-exec by itself).
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_open,
-            libc::c_long::from(std::process::id() as i32),
-            0,
-        )
-    };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_long::from(std::process::id() as i32), 0) };
     Ok(adopt(Errno::result(fd)? as RawFd))
 }
 

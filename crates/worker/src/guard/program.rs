@@ -32,13 +32,7 @@ pub fn enter(kind: Kind, (user, group): (unistd::Uid, unistd::Gid)) -> io::Resul
         return Ok(false);
     }
     let nothing = None::<&str>;
-    mount(
-        nothing,
-        "/",
-        nothing,
-        MsFlags::MS_REC | MsFlags::MS_PRIVATE,
-        nothing,
-    )?;
+    mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing)?;
     let quiet = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     Ok(mount(Some("proc"), "/proc", Some("proc"), quiet, nothing).is_ok())
 }
@@ -74,7 +68,5 @@ pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], landlock: bool, kind: 
         unistd::execve(&path, &args, &env)?;
         Ok(())
     };
-    attempt()
-        .err()
-        .unwrap_or_else(|| io::Error::other("nothing happened"))
+    attempt().err().unwrap_or_else(|| io::Error::other("nothing happened"))
 }

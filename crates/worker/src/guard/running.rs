@@ -25,14 +25,7 @@ pub struct Running {
 impl Running {
     pub fn new(tree: Tree, spec: &Spec, stop: Signal, deadline: u64) -> Self {
         let deadline_grace = spec.deadline_grace_ms;
-        Self {
-            tree,
-            stop,
-            deadline,
-            deadline_grace,
-            stopping: None,
-            killed: false,
-        }
+        Self { tree, stop, deadline, deadline_grace, stopping: None, killed: false }
     }
 
     /// A renewal came through. What has begun to end does so all the same.

@@ -56,11 +56,7 @@ pub fn guard_main() -> ! {
 }
 
 fn found(plain: bool) -> (Kind, bool) {
-    if plain {
-        (Kind::Subreaper, false)
-    } else {
-        Kind::probe()
-    }
+    if plain { (Kind::Subreaper, false) } else { Kind::probe() }
 }
 
 fn protections((kind, own_proc): &(Kind, bool), landlock: bool) -> Vec<String> {
@@ -120,25 +116,19 @@ impl GuardLoop {
         let mut descriptors = VecDeque::new();
         loop {
             let now = wire::now_ms();
-            self.jobs
-                .values_mut()
-                .for_each(|running| running.enforce(now, self.kind));
+            self.jobs.values_mut().for_each(|running| running.enforce(now, self.kind));
             self.flush(socket)?;
             let interest = match self.out.is_empty() {
                 true => PollFlags::POLLIN,
                 false => PollFlags::POLLIN | PollFlags::POLLOUT,
             };
-            let mut ready = [
-                PollFd::new(socket.as_fd(), interest),
-                PollFd::new(signals.as_fd(), PollFlags::POLLIN),
-            ];
+            let mut ready =
+                [PollFd::new(socket.as_fd(), interest), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             match poll(&mut ready, self.pause()) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let readable = ready[0]
-                .revents()
-                .is_some_and(|events| !(events - PollFlags::POLLOUT).is_empty());
+            let readable = ready[0].revents().is_some_and(|events| !(events - PollFlags::POLLOUT).is_empty());
             while let Ok(Some(_)) = signals.read_signal() {}
             self.reap();
             if readable && !receive(socket, &mut inbox, &mut descriptors)? {
@@ -152,23 +142,11 @@ impl GuardLoop {
 
     fn obey(&mut self, order: Order, descriptors: &mut VecDeque<OwnedFd>) {
         match order {
-            Order::Start {
-                job,
-                spec,
-                deadline_ms,
-            } => {
-                let streams = descriptors
-                    .drain(..STREAMS.min(descriptors.len()))
-                    .collect::<Vec<_>>();
+            Order::Start { job, spec, deadline_ms } => {
+                let streams = descriptors.drain(..STREAMS.min(descriptors.len())).collect::<Vec<_>>();
                 match self.start(job, &spec, streams, deadline_ms) {
-                    Ok(pid) => self.say(&Event::Started {
-                        job,
-                        pid: pid.as_raw(),
-                    }),
-                    Err(error) => self.say(&Event::Failed {
-                        job,
-                        message: error.to_string(),
-                    }),
+                    Ok(pid) => self.say(&Event::Started { job, pid: pid.as_raw() }),
+                    Err(error) => self.say(&Event::Failed { job, message: error.to_string() }),
                 }
             }
             Order::Extend { job, deadline_ms } => {
@@ -210,13 +188,8 @@ impl GuardLoop {
                 Ok(WaitStatus::StillAlive) | Err(_) => return self.kill_strays(),
                 Ok(status) => status.pid(),
             };
-            let job = self
-                .jobs
-                .iter()
-                .find(|(_, running)| Some(running.tree.supervisor) == pid);
-            let Some(running) = job
-                .map(|(&job, _)| job)
-                .and_then(|job| Some((job, self.jobs.remove(&job)?)))
+            let job = self.jobs.iter().find(|(_, running)| Some(running.tree.supervisor) == pid);
+            let Some(running) = job.map(|(&job, _)| job).and_then(|job| Some((job, self.jobs.remove(&job)?)))
             else {
                 continue;
             };
@@ -224,18 +197,10 @@ impl GuardLoop {
             let stopped = running.stopped();
             self.say(&match running.tree.outcome() {
                 Outcome::NotStarted(message) => Event::Failed { job, message },
-                Outcome::Exited(code) => Event::Exited {
-                    job,
-                    code: Some(code),
-                    signal: None,
-                    stopped,
-                },
-                Outcome::Signalled(signal) => Event::Exited {
-                    job,
-                    code: None,
-                    signal: Some(signal),
-                    stopped,
-                },
+                Outcome::Exited(code) => Event::Exited { job, code: Some(code), signal: None, stopped },
+                Outcome::Signalled(signal) => {
+                    Event::Exited { job, code: None, signal: Some(signal), stopped }
+                }
             });
         }
     }

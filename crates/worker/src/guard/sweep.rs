@@ -51,12 +51,7 @@ fn below(root: Pid) -> Vec<Pid> {
         }
         false
     };
-    parents
-        .keys()
-        .copied()
-        .filter(|&pid| descends(pid))
-        .map(Pid::from_raw)
-        .collect()
+    parents.keys().copied().filter(|&pid| descends(pid)).map(Pid::from_raw).collect()
 }
 
 /// Who is whose child, for every process that can be seen.

@@ -113,10 +113,7 @@ impl Tree {
         let (reader, writer) = unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let ids = (unistd::getuid(), unistd::getgid());
         match fork::fork_into(kind.flags())? {
-            Some(supervisor) => Ok(Self {
-                supervisor,
-                status: reader,
-            }),
+            Some(supervisor) => Ok(Self { supervisor, status: reader }),
             None => {
                 let code = supervise(kind, landlock, spec, streams, guard, &writer, ids);
                 if let Err(error) = &code {
@@ -129,11 +126,7 @@ impl Tree {
 
     /// Ends everything at once.
     pub fn kill(&self, kind: Kind) {
-        let signal = if kind.has_namespace() {
-            Signal::SIGKILL
-        } else {
-            KILL_ALL
-        };
+        let signal = if kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL };
         let _ = kill(self.supervisor, signal);
     }
 
@@ -193,18 +186,12 @@ fn supervise(
     status: &OwnedFd,
     ids: (unistd::Uid, unistd::Gid),
 ) -> io::Result<()> {
-    prctl::set_pdeathsig(if kind.has_namespace() {
-        Signal::SIGKILL
-    } else {
-        KILL_ALL
-    })?;
+    prctl::set_pdeathsig(if kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL })?;
     if guard.is_some_and(ended) {
         return Ok(());
     }
     unistd::setsid()?;
-    let signals: SigSet = [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, KILL_ALL]
-        .into_iter()
-        .collect();
+    let signals: SigSet = [Signal::SIGCHLD, Signal::SIGINT, Signal::SIGTERM, KILL_ALL].into_iter().collect();
     signals.thread_block()?;
     let inbox = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC)?;
     enter(kind, ids)?;

@@ -17,8 +17,7 @@ const LONGEST: usize = 64 << 20;
 /// Milliseconds since boot, counting the time the machine slept.
 pub fn now_ms() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).or_else(|_| clock_gettime(ClockId::CLOCK_MONOTONIC));
-    now.map(|now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000)
-        .unwrap_or(u64::MAX)
+    now.map(|now| now.tv_sec() as u64 * 1000 + now.tv_nsec() as u64 / 1_000_000).unwrap_or(u64::MAX)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,11 +36,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            core: 0,
-            open_files: 4096,
-            file_size: 4 << 30,
-        }
+        Self { core: 0, open_files: 4096, file_size: 4 << 30 }
     }
 }
 
@@ -132,10 +127,7 @@ impl Inbox {
         };
         let length = u32::from_le_bytes(*prefix) as usize;
         if length > LONGEST {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "a message longer than any can be",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a message longer than any can be"));
         }
         let Some(body) = self.bytes.get(PREFIX..PREFIX + length) else {
             return Ok(None);
@@ -154,12 +146,7 @@ mod tests {
     fn messages_survive_being_cut_anywhere() {
         let events = [
             Event::Started { job: 1, pid: 7 },
-            Event::Exited {
-                job: 1,
-                code: Some(3),
-                signal: None,
-                stopped: Some(Why::TimedOut),
-            },
+            Event::Exited { job: 1, code: Some(3), signal: None, stopped: Some(Why::TimedOut) },
         ];
         let bytes: Vec<u8> = events.iter().flat_map(encode).collect();
         let mut inbox = Inbox::default();

@@ -48,12 +48,10 @@ impl Job for JobContext {
     fn lasting_folder(&self, name: &str) -> Result<PathBuf, Failure> {
         match self.layout.lasting(name) {
             Some(Ok(path)) => Ok(path),
-            Some(Err(error)) => Err(Failure::failed(format!(
-                "cannot make the worker's folder `{name}`: {error}"
-            ))),
-            None => Err(Failure::failed(format!(
-                "`{name}` cannot be a folder of the worker"
-            ))),
+            Some(Err(error)) => {
+                Err(Failure::failed(format!("cannot make the worker's folder `{name}`: {error}")))
+            }
+            None => Err(Failure::failed(format!("`{name}` cannot be a folder of the worker"))),
         }
     }
 
@@ -88,9 +86,7 @@ impl Job for JobContext {
     }
 
     fn state_address(&self) -> StateAddress {
-        self.door
-            .get_or_init(|| self.states.open(self.link.clone(), self.claim))
-            .address()
+        self.door.get_or_init(|| self.states.open(self.link.clone(), self.claim)).address()
     }
 
     async fn read_state(&self) -> Result<Option<Vec<u8>>, Failure> {

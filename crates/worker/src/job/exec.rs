@@ -31,19 +31,9 @@ const CHUNK: usize = 64 << 10;
 
 pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> Result<Exit, Failure> {
     if let Some(halt) = job.halting.halted() {
-        return Ok(Exit {
-            code: None,
-            last_line: String::new(),
-            stopped: Some(halt.stopped()),
-        });
+        return Ok(Exit { code: None, last_line: String::new(), stopped: Some(halt.stopped()) });
     }
-    for path in program
-        .allow
-        .read
-        .iter()
-        .chain(&program.allow.write)
-        .filter(|path| !path.exists())
-    {
+    for path in program.allow.read.iter().chain(&program.allow.write).filter(|path| !path.exists()) {
         let text = format!("{} may be used, but is not there", path.display());
         job.book.add_text(Level::Warn, &text);
     }
@@ -51,21 +41,11 @@ pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> R
     job.halting.grant(grace);
     let stdin = program.stdin.clone();
     let spec = spec(job, program)?;
-    let guard = job
-        .guard
-        .get()
-        .await
-        .map_err(|error| Failure::transient(error.to_string()))?;
+    let guard = job.guard.get().await.map_err(|error| Failure::transient(error.to_string()))?;
     let started = guard
         .run(spec, !stdin.is_empty(), job.halting.deadline(), job.alive.clone())
         .map_err(|error| Failure::transient(format!("the program cannot be started: {error}")))?;
-    let Started {
-        control,
-        mut ended,
-        stdin: feed,
-        stdout: out,
-        stderr,
-    } = started;
+    let Started { control, mut ended, stdin: feed, stdout: out, stderr } = started;
 
     let (tell_out, out_over) = oneshot::channel();
     let (tell_err, err_over) = oneshot::channel();
@@ -84,11 +64,7 @@ pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> R
         read_log(job, stderr, err_over, &mut last_line),
     );
     match end {
-        Ended::Exited { code, stopped, .. } => Ok(Exit {
-            code,
-            last_line,
-            stopped: stopped.map(stopped_by),
-        }),
+        Ended::Exited { code, stopped, .. } => Ok(Exit { code, last_line, stopped: stopped.map(stopped_by) }),
         Ended::Failed(message) => Err(Failure::failed(message)),
         Ended::GuardGone => Err(Failure::transient("the guard died, and the program with it")),
     }
@@ -104,21 +80,12 @@ fn stopped_by(why: Why) -> Stopped {
 
 fn spec(job: &JobContext, program: Program) -> Result<Spec, Failure> {
     let path = resolve(&program)?;
-    let folder = if program.folder.as_os_str().is_empty() {
-        job.folder.work()
-    } else {
-        program.folder
-    };
+    let folder = if program.folder.as_os_str().is_empty() { job.folder.work() } else { program.folder };
     let mut write = program.allow.write;
     write.push(job.folder.work());
     let mut read = program.allow.read;
     read.extend(job.content.clone());
-    let mut connect: Vec<u16> = program
-        .allow
-        .connect
-        .iter()
-        .map(|destination| destination.port)
-        .collect();
+    let mut connect: Vec<u16> = program.allow.connect.iter().map(|destination| destination.port).collect();
     connect.extend(job.door.get().map(|door| door.address().port));
     Ok(Spec {
         path,
@@ -147,14 +114,12 @@ fn resolve(program: &Program) -> Result<PathBuf, Failure> {
         return Ok(program.folder.join(path));
     }
     let folders = program.env.get("PATH").map_or(DEFAULT_PATH, String::as_str);
-    folders
-        .split(':')
-        .map(|folder| Path::new(folder).join(path))
-        .find(|path| path.is_file())
-        .ok_or_else(|| {
+    folders.split(':').map(|folder| Path::new(folder).join(path)).find(|path| path.is_file()).ok_or_else(
+        || {
             Failure::failed(format!("there is no program `{}`", path.display()))
                 .hint(format!("it was looked for in {folders}"))
-        })
+        },
+    )
 }
 
 /// Waits for the end. Passes the job's deadline on, and its stop request.

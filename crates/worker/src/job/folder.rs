@@ -30,9 +30,7 @@ impl Layout {
     /// Makes the data folder where it is missing.
     pub fn open(data: &Path) -> io::Result<Self> {
         make_private(data)?;
-        let layout = Self {
-            data: data.canonicalize()?,
-        };
+        let layout = Self { data: data.canonicalize()? };
         make_private(&layout.jobs())?;
         make_private(&layout.contents())?;
         Ok(layout)
@@ -47,11 +45,7 @@ impl Layout {
     }
 
     fn jobs_lock(&self) -> io::Result<File> {
-        File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(self.jobs().join("lock"))
+        File::options().create(true).truncate(false).write(true).open(self.jobs().join("lock"))
     }
 
     /// A folder that outlives the job. `None` when the name is not a plain one, or is taken by the worker.
@@ -73,14 +67,10 @@ impl Layout {
 
     /// Unpacks a template's files inside the job's folder first, so that what is half done goes with it.
     pub fn unpack(&self, job: &JobFolder, digest: &str, packed: &[u8]) -> Result<PathBuf, String> {
-        let target = self
-            .content(digest)
-            .ok_or_else(|| format!("`{digest}` is not a digest"))?;
+        let target = self.content(digest).ok_or_else(|| format!("`{digest}` is not a digest"))?;
         let found = pack::digest_of(packed).map_err(|error| error.to_string())?;
         if found != digest {
-            return Err(format!(
-                "the template's files have the digest {found}, not {digest}"
-            ));
+            return Err(format!("the template's files have the digest {found}, not {digest}"));
         }
         let draft = job.root.join("content");
         pack::unpack(packed, &draft).map_err(|error| error.to_string())?;

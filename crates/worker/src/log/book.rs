@@ -40,39 +40,20 @@ struct Waiting {
 impl LogBook {
     pub fn new(clock: Clock, masker: Masker) -> Self {
         let (waiting, added, taken) = Default::default();
-        Self {
-            clock,
-            masker: RwLock::new(masker),
-            waiting,
-            added,
-            taken,
-        }
+        Self { clock, masker: RwLock::new(masker), waiting, added, taken }
     }
 
     pub fn add_secret(&self, value: &str) {
-        self.masker
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .add([value]);
+        self.masker.write().unwrap_or_else(PoisonError::into_inner).add([value]);
     }
 
     pub fn mask(&self, text: &str) -> String {
-        without_nul(
-            self.masker
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .mask(text),
-        )
+        without_nul(self.masker.read().unwrap_or_else(PoisonError::into_inner).mask(text))
     }
 
     /// How much of a line must be kept so that it can be masked and cut.
     pub fn keep(&self) -> usize {
-        LONGEST_LINE
-            + self
-                .masker
-                .read()
-                .unwrap_or_else(PoisonError::into_inner)
-                .longest()
+        LONGEST_LINE + self.masker.read().unwrap_or_else(PoisonError::into_inner).longest()
     }
 
     pub fn add_text(&self, level: Level, text: &str) {
@@ -151,25 +132,14 @@ impl LogBook {
         let journal = std::mem::take(&mut waiting.journal);
         drop(waiting);
         self.taken.notify_waiters();
-        Update {
-            first_line,
-            lines,
-            journal,
-        }
+        Update { first_line, lines, journal }
     }
 
     pub fn give_back(&self, update: Update) {
         let mut waiting = self.lock();
-        let Update {
-            first_line,
-            mut lines,
-            mut journal,
-        } = update;
+        let Update { first_line, mut lines, mut journal } = update;
         waiting.first = first_line;
-        waiting.bytes += lines
-            .iter()
-            .map(|line| line.text.len() + LINE_BYTES)
-            .sum::<usize>();
+        waiting.bytes += lines.iter().map(|line| line.text.len() + LINE_BYTES).sum::<usize>();
         lines.append(&mut waiting.lines);
         journal.append(&mut waiting.journal);
         (waiting.lines, waiting.journal) = (lines, journal);
@@ -182,20 +152,13 @@ impl LogBook {
 
 /// Databases refuse NUL in text.
 fn without_nul(text: String) -> String {
-    if text.contains('\0') {
-        text.replace('\0', "\u{fffd}")
-    } else {
-        text
-    }
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// The last start of a character at or before `at`.
 fn boundary(text: &[u8], at: usize) -> usize {
     let inside = |at: usize| text.get(at).is_some_and(|byte| byte & 0xc0 == 0x80);
-    (at.saturating_sub(3)..=at.min(text.len()))
-        .rev()
-        .find(|&at| !inside(at))
-        .unwrap_or(at)
+    (at.saturating_sub(3)..=at.min(text.len())).rev().find(|&at| !inside(at)).unwrap_or(at)
 }
 
 #[cfg(test)]
@@ -230,12 +193,7 @@ mod tests {
         let book = book(&["topsecret"]);
         let mut line = vec![b'x'; LONGEST_LINE - 3];
         line.extend_from_slice(b"topsecret and more");
-        book.add(
-            Level::Info,
-            "stderr",
-            &line[..book.keep().min(line.len())],
-            line.len(),
-        );
+        book.add(Level::Info, "stderr", &line[..book.keep().min(line.len())], line.len());
         let text = book.take().lines.remove(0).text;
         assert!(
             text.ends_with(&format!("x***… (cut, {} bytes)", line.len())),

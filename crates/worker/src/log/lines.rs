@@ -65,9 +65,6 @@ mod tests {
 
     #[test]
     fn an_overlong_line_keeps_its_beginning_and_its_length() {
-        assert_eq!(
-            collect(&[b"abcdef", b"ghi\nx"], 4),
-            [("abcd".to_owned(), 9), ("x".to_owned(), 1)]
-        );
+        assert_eq!(collect(&[b"abcdef", b"ghi\nx"], 4), [("abcd".to_owned(), 9), ("x".to_owned(), 1)]);
     }
 }

@@ -40,10 +40,7 @@ impl Masker {
         if self.forms.len() != before {
             self.longest = self.forms.iter().map(Vec::len).max().unwrap_or(0);
             // Fails only when the forms together exceed the address space.
-            self.automaton = AhoCorasick::builder()
-                .match_kind(MatchKind::Standard)
-                .build(&self.forms)
-                .ok();
+            self.automaton = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&self.forms).ok();
         }
     }
 
@@ -79,10 +76,8 @@ impl Masker {
         let Some(automaton) = &self.automaton else {
             return Vec::new();
         };
-        let mut places: Vec<_> = automaton
-            .find_overlapping_iter(text)
-            .map(|m| (m.start(), m.end()))
-            .collect();
+        let mut places: Vec<_> =
+            automaton.find_overlapping_iter(text).map(|m| (m.start(), m.end())).collect();
         places.sort_unstable();
         let mut merged: Vec<(usize, usize)> = Vec::with_capacity(places.len());
         for (start, end) in places {
@@ -110,10 +105,7 @@ fn insert_forms(forms: &mut BTreeSet<Vec<u8>>, secret: &str) {
     let json = serde_json::Value::from(secret).to_string();
     insert(json.as_bytes()[1..json.len() - 1].to_vec());
     // Some encoders also escape what HTML would misread.
-    let html = json
-        .replace('<', "\\u003c")
-        .replace('>', "\\u003e")
-        .replace('&', "\\u0026");
+    let html = json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
     insert(html.as_bytes()[1..html.len() - 1].to_vec());
     let percent = percent_encoded(secret, "-._~");
     insert(percent.to_lowercase_escapes().into_bytes());
@@ -186,10 +178,7 @@ mod tests {
     fn hidden(line: &str) {
         let masked = Masker::new([SECRET]).mask(line);
         assert!(masked.contains("***"), "{line} → {masked}");
-        assert!(
-            !masked.contains("ss/word") && !masked.contains("ss%2"),
-            "{line} → {masked}"
-        );
+        assert!(!masked.contains("ss/word") && !masked.contains("ss%2"), "{line} → {masked}");
     }
 
     #[test]

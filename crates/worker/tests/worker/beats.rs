@@ -10,12 +10,7 @@ use std::{
 /// A child, a grandchild in a session of its own, and one that ignores every polite signal: each keeps
 /// writing to a file for as long as it lives.
 pub fn beating(folder: &Path) -> String {
-    let beat = |name: &str| {
-        format!(
-            "while :; do echo >> {}/{name}; sleep 0.02; done",
-            folder.display()
-        )
-    };
+    let beat = |name: &str| format!("while :; do echo >> {}/{name}; sleep 0.02; done", folder.display());
     format!(
         "trap '' TERM INT HUP; setsid sh -c '{}' & setsid setsid sh -c \"trap '' TERM INT HUP; {}\" & {}",
         beat("grandchild"),

@@ -17,9 +17,8 @@ use super::{
 #[tokio::test]
 async fn a_job_runs_to_its_end_and_leaves_no_folder() {
     let bench = Bench::new();
-    let JobResult::Done(done) = bench
-        .run(json!({ "sh": "cat; touch left; pwd; mkdir -m 0 locked", "stdin": "given " }))
-        .await
+    let JobResult::Done(done) =
+        bench.run(json!({ "sh": "cat; touch left; pwd; mkdir -m 0 locked", "stdin": "given " })).await
     else {
         panic!("{:?}", bench.link.log())
     };
@@ -27,19 +26,14 @@ async fn a_job_runs_to_its_end_and_leaves_no_folder() {
     assert_eq!(done.outputs["stdout"].value, format!("given {folder}"));
     assert!(bench.jobs().is_empty(), "{:?}", bench.jobs());
     let kept = bench.link.kept();
-    assert_eq!(
-        (kept.updates, kept.complete_calls),
-        (0, 1),
-        "a short job is told in one call"
-    );
+    assert_eq!((kept.updates, kept.complete_calls), (0, 1), "a short job is told in one call");
 }
 
 #[tokio::test]
 async fn a_program_that_fails_or_is_not_there_says_so() {
     let bench = Bench::new();
-    let failure = bench
-        .failure(json!({ "sh": "echo first >&2; echo 'the reason' >&2; echo >&2; exit 3" }))
-        .await;
+    let failure =
+        bench.failure(json!({ "sh": "echo first >&2; echo 'the reason' >&2; echo >&2; exit 3" })).await;
     assert_eq!(failure.message, "Some(3): the reason");
     let failure = bench.failure(json!({ "program": "/no/such/program" })).await;
     assert!(
@@ -47,10 +41,7 @@ async fn a_program_that_fails_or_is_not_there_says_so() {
         "{failure}"
     );
     let failure = bench.failure(json!({ "program": "no-such-program" })).await;
-    assert!(
-        failure.message.contains("no program `no-such-program`"),
-        "{failure}"
-    );
+    assert!(failure.message.contains("no program `no-such-program`"), "{failure}");
 }
 
 #[tokio::test]
@@ -65,15 +56,10 @@ async fn lost_answers_give_one_run_and_one_completion() {
     bench.link.lose_grants.store(1, Ordering::SeqCst);
     bench.link.lose_answers.store(2, Ordering::SeqCst);
     let script = format!("echo x >> {}/runs", bench.outside.path().display());
-    bench
-        .run(json!({ "sh": script, "write": [bench.outside.path()] }))
-        .await;
+    bench.run(json!({ "sh": script, "write": [bench.outside.path()] })).await;
     bench.link.wait(|kept| kept.complete_calls == 3).await;
     assert_eq!(bench.link.kept().completions.len(), 1);
-    assert_eq!(
-        std::fs::read_to_string(bench.outside.path().join("runs")).unwrap(),
-        "x\n"
-    );
+    assert_eq!(std::fs::read_to_string(bench.outside.path().join("runs")).unwrap(), "x\n");
 }
 
 #[tokio::test]
@@ -87,11 +73,8 @@ async fn folders_of_dead_workers_are_swept_and_those_of_living_ones_kept() {
     std::fs::create_dir_all(&dead).unwrap();
     std::fs::write(bench.data.path().join("jobs/op_dead-1/lock"), "").unwrap();
 
-    let other = Worker::new(
-        bench.link.clone(),
-        Registry::default().with(Script),
-        config(bench.data.path(), &[]),
-    );
+    let other =
+        Worker::new(bench.link.clone(), Registry::default().with(Script), config(bench.data.path(), &[]));
     other.run_until(async {}).await.unwrap();
     assert!(!dead.exists());
     assert_eq!(bench.jobs(), alive);
@@ -101,9 +84,7 @@ async fn folders_of_dead_workers_are_swept_and_those_of_living_ones_kept() {
 #[tokio::test]
 async fn shutting_down_lets_jobs_finish_and_takes_no_more() {
     let bench = Bench::with(&[], |config| config.slots = 1);
-    bench
-        .link
-        .offer(order(json!({ "sh": "echo up >&2; sleep 0.5; echo done" })));
+    bench.link.offer(order(json!({ "sh": "echo up >&2; sleep 0.5; echo done" })));
     bench.link.logged("up").await;
     bench.link.offer(order(json!({ "sh": "echo never" })));
     bench.shutdown.signal();
@@ -129,11 +110,7 @@ async fn an_idle_worker_stops_at_once_and_asks_whether_it_was_granted_something(
     let bench = Bench::new();
     bench.link.wait(|kept| kept.acquires.len() == 1).await;
     bench.shutdown.drain();
-    tokio::time::timeout(Duration::from_secs(2), bench.running)
-        .await
-        .unwrap()
-        .unwrap()
-        .unwrap();
+    tokio::time::timeout(Duration::from_secs(2), bench.running).await.unwrap().unwrap().unwrap();
     let kept = bench.link.kept();
     assert_eq!(kept.acquires.len(), 2);
     assert_eq!(kept.acquires[0].request, kept.acquires[1].request);
@@ -153,37 +130,18 @@ async fn no_more_jobs_run_at_once_than_there_are_slots_and_the_next_follows_at_o
     }
     let started = std::time::Instant::now();
     bench.link.completed(6).await;
-    assert!(
-        started.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
     for (_, result) in &bench.link.kept().completions {
-        let JobResult::Done(done) = result else {
-            panic!("{result:?}")
-        };
-        let count: usize = done.outputs["stdout"]
-            .value
-            .as_str()
-            .unwrap()
-            .trim()
-            .parse()
-            .unwrap();
+        let JobResult::Done(done) = result else { panic!("{result:?}") };
+        let count: usize = done.outputs["stdout"].value.as_str().unwrap().trim().parse().unwrap();
         assert!((1..=2).contains(&count), "{count}");
     }
 }
 
 #[tokio::test]
 async fn an_embedded_command_works_until_it_has_what_it_wants() {
-    let (data, link) = (
-        tempfile::tempdir().unwrap(),
-        std::sync::Arc::new(FakeLink::default()),
-    );
-    let worker = Worker::new(
-        link.clone(),
-        Registry::default().with(Script),
-        config(data.path(), &[]),
-    );
+    let (data, link) = (tempfile::tempdir().unwrap(), std::sync::Arc::new(FakeLink::default()));
+    let worker = Worker::new(link.clone(), Registry::default().with(Script), config(data.path(), &[]));
     link.offer(order(json!({ "sh": "echo hello" })));
     let result = worker.run_until(link.completed(1)).await.unwrap();
     assert!(matches!(result, JobResult::Done(_)), "{result:?}");
@@ -194,11 +152,7 @@ async fn template_files_are_fetched_once_and_cannot_be_changed() {
     let bench = Bench::new();
     std::fs::write(bench.outside.path().join("module.txt"), "content").unwrap();
     let packed = pack::pack(bench.outside.path()).unwrap();
-    bench
-        .link
-        .kept()
-        .blobs
-        .insert(packed.digest.clone(), Bytes::from(packed.bytes));
+    bench.link.kept().blobs.insert(packed.digest.clone(), Bytes::from(packed.bytes));
     for _ in 0..2 {
         let mut order = order(
             json!({ "sh": "cat $CONTENT/module.txt; echo x 2>/dev/null > $CONTENT/module.txt || echo ' kept'" }),
@@ -221,15 +175,8 @@ async fn files_that_are_not_what_their_digest_says_are_refused() {
     std::fs::write(bench.outside.path().join("module.txt"), "content").unwrap();
     let packed = pack::pack(bench.outside.path()).unwrap();
     let wrong = format!("sha256:{}", "0".repeat(64));
-    bench
-        .link
-        .kept()
-        .blobs
-        .insert(wrong.clone(), Bytes::from(packed.bytes));
-    bench.link.offer(conductor_api::worker::JobOrder {
-        content: Some(wrong),
-        ..order(json!({}))
-    });
+    bench.link.kept().blobs.insert(wrong.clone(), Bytes::from(packed.bytes));
+    bench.link.offer(conductor_api::worker::JobOrder { content: Some(wrong), ..order(json!({})) });
     assert!(failed(bench.link.completed(1).await).message.contains("digest"));
 }
 
@@ -237,16 +184,9 @@ async fn files_that_are_not_what_their_digest_says_are_refused() {
 async fn what_a_manager_fetched_is_kept_before_it_is_told() {
     let bench = Bench::new();
     let mut order = order(json!({}));
-    order.task = Task::Describe {
-        config: Map::new(),
-        parameters: None,
-    };
+    order.task = Task::Describe { config: Map::new(), parameters: None };
     bench.link.offer(order);
-    let JobResult::Described {
-        content: Some(digest),
-        ..
-    } = bench.link.completed(1).await
-    else {
+    let JobResult::Described { content: Some(digest), .. } = bench.link.completed(1).await else {
         panic!("{:?}", bench.link.kept().completions)
     };
     assert!(bench.link.kept().blobs.contains_key(&digest));

@@ -79,14 +79,11 @@ impl FakeLink {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(30), waiting)
-            .await
-            .expect("it never happened");
+        tokio::time::timeout(Duration::from_secs(30), waiting).await.expect("it never happened");
     }
 
     pub async fn logged(&self, text: &str) {
-        self.wait(|kept| kept.lines.values().any(|line| line.text.contains(text)))
-            .await;
+        self.wait(|kept| kept.lines.values().any(|line| line.text.contains(text))).await;
     }
 
     pub fn log(&self) -> Vec<String> {
@@ -107,27 +104,16 @@ impl Kept {
         let numbered = (update.first_line..).zip(update.lines);
         for (number, line) in numbered {
             let known = self.lines.insert(number, line.clone());
-            assert!(
-                known.is_none_or(|known| known == line),
-                "line {number} came twice and differs"
-            );
+            assert!(known.is_none_or(|known| known == line), "line {number} came twice and differs");
         }
         self.journal.extend(update.journal);
     }
 
     fn grant(&mut self, ask: &Acquire) -> Option<Acquired> {
         if let Some(jobs) = self.granted.get(&ask.request) {
-            return Some(Acquired {
-                jobs: jobs.clone(),
-                cancel: Vec::new(),
-            });
+            return Some(Acquired { jobs: jobs.clone(), cancel: Vec::new() });
         }
-        let cancel: Vec<_> = self
-            .cancel
-            .iter()
-            .filter(|id| ask.running.contains(id))
-            .copied()
-            .collect();
+        let cancel: Vec<_> = self.cancel.iter().filter(|id| ask.running.contains(id)).copied().collect();
         let count = self.queue.len().min(ask.slots as usize);
         let jobs: Vec<_> = self.queue.drain(..count).collect();
         if jobs.is_empty() && cancel.is_empty() {
@@ -139,9 +125,7 @@ impl Kept {
 }
 
 fn take_one(counter: &AtomicUsize) -> bool {
-    counter
-        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
-        .is_ok()
+    counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
 #[async_trait]
@@ -190,10 +174,7 @@ impl WorkerLink for FakeLink {
     async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
         let mut kept = self.kept();
         kept.blob_calls += 1;
-        kept.blobs
-            .get(digest)
-            .cloned()
-            .ok_or_else(|| LinkError::Refused(format!("no blob {digest}")))
+        kept.blobs.get(digest).cloned().ok_or_else(|| LinkError::Refused(format!("no blob {digest}")))
     }
 
     async fn keep_blob(&self, _: Claim, digest: &str, body: Bytes) -> LinkResult<()> {

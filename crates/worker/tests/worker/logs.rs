@@ -33,17 +33,11 @@ say('last ' + secret + '\\n')
 sys.exit(int(secret == ''))
 ";
     let secret = "s3cr/t pa%ss&word";
-    let stdout = bench
-        .stdout(json!({ "python": python, "stdin": secret, "secrets": [secret] }))
-        .await;
+    let stdout = bench.stdout(json!({ "python": python, "stdin": secret, "secrets": [secret] })).await;
     assert_eq!(stdout, secret, "the manager gets what was printed");
     let log = bench.link.log();
     assert_eq!(log[0], "raw *** end");
-    assert!(
-        log[1].starts_with("b64 ") && log[1].contains("***") && log[1].len() < 24,
-        "{}",
-        log[1]
-    );
+    assert!(log[1].starts_with("b64 ") && log[1].contains("***") && log[1].len() < 24, "{}", log[1]);
     assert_eq!((log[2].as_str(), log[3].as_str()), ("url ***", "last ***"));
 }
 
@@ -64,10 +58,7 @@ async fn lines_flow_while_the_job_runs_in_order_and_none_is_missing() {
         json!({ "sh": "i=0; while [ $i -lt 5000 ]; do echo line $i >&2; i=$((i+1)); done; sleep 0.5" }),
     ));
     bench.link.logged("line 4999").await;
-    assert!(
-        bench.link.kept().completions.is_empty(),
-        "they came before the end"
-    );
+    assert!(bench.link.kept().completions.is_empty(), "they came before the end");
     bench.link.completed(1).await;
     let want: Vec<_> = (0..5000).map(|i| format!("line {i}")).collect();
     assert_eq!(bench.link.log(), want);
@@ -77,9 +68,7 @@ async fn lines_flow_while_the_job_runs_in_order_and_none_is_missing() {
 async fn lines_written_while_nobody_answers_arrive_afterwards() {
     let bench = Bench::new();
     bench.link.cut.store(true, Ordering::SeqCst);
-    bench.link.offer(order(
-        json!({ "sh": "for i in 1 2 3 4 5; do echo $i >&2; sleep 0.1; done" }),
-    ));
+    bench.link.offer(order(json!({ "sh": "for i in 1 2 3 4 5; do echo $i >&2; sleep 0.1; done" })));
     tokio::time::sleep(Duration::from_millis(1200)).await;
     assert!(bench.link.log().is_empty());
     bench.link.cut.store(false, Ordering::SeqCst);

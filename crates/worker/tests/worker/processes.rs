@@ -42,10 +42,7 @@ async fn worker_process() {
     order.lease_ms = std::env::var(LEASE).unwrap().parse().unwrap();
     link.offer(order);
     let config = config(&folder.join("data"), &flags);
-    Worker::new(link, Registry::default().with(Script), config)
-        .run(Shutdown::new())
-        .await
-        .unwrap();
+    Worker::new(link, Registry::default().with(Script), config).run(Shutdown::new()).await.unwrap();
 }
 
 struct WorkerProcess {
@@ -76,23 +73,13 @@ impl WorkerProcess {
     fn guard(&self) -> Pid {
         let mut found = None;
         for entry in fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse::<i32>().ok())
-            else {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
                 continue;
             };
             let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
                 continue;
             };
-            let parent = stat
-                .rsplit_once(')')
-                .unwrap()
-                .1
-                .split_whitespace()
-                .nth(1)
-                .unwrap();
+            let parent = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap();
             if parent == self.child.id().to_string() {
                 found = Some(Pid::from_raw(pid));
             }
@@ -158,10 +145,7 @@ async fn without_renewals_programs_end_before_the_lease_does() {
         order.lease_ms = 1_500;
         bench.link.offer(order);
         tokio::time::sleep(Duration::from_millis(2_500)).await;
-        assert!(
-            bench.link.kept().completions.is_empty(),
-            "renewals keep it alive beyond its lease"
-        );
+        assert!(bench.link.kept().completions.is_empty(), "renewals keep it alive beyond its lease");
         bench.link.cut.store(true, Ordering::SeqCst);
         let renewed = bench.link.kept().renewed.unwrap();
         tokio::time::sleep(
@@ -170,11 +154,7 @@ async fn without_renewals_programs_end_before_the_lease_does() {
         .await;
         let before = beats(folder);
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert_eq!(
-            beats(folder),
-            before,
-            "{flags:?}: still alive when the lease ended"
-        );
+        assert_eq!(beats(folder), before, "{flags:?}: still alive when the lease ended");
         bench.link.cut.store(false, Ordering::SeqCst);
         is(&failed(bench.link.completed(1).await), FailureCode::Transient);
     }
@@ -213,15 +193,8 @@ async fn cancel_asks_first_and_kills_after_the_grace() {
         bench.link.cancel(operation);
         is(&failed(bench.link.completed(1).await), FailureCode::Cancelled);
         let took = started.elapsed();
-        assert!(
-            took >= Duration::from_millis(600) && took < Duration::from_secs(3),
-            "{flags:?}: {took:?}"
-        );
-        assert!(
-            bench.link.log().iter().any(|line| line == "asked"),
-            "{:?}",
-            bench.link.log()
-        );
+        assert!(took >= Duration::from_millis(600) && took < Duration::from_secs(3), "{flags:?}: {took:?}");
+        assert!(bench.link.log().iter().any(|line| line == "asked"), "{:?}", bench.link.log());
     }
 }
 
@@ -261,10 +234,7 @@ async fn a_time_limit_ends_programs_and_managers_that_hang() {
 async fn what_a_program_leaves_running_ends_with_it() {
     for flags in [NAMESPACES, PLAIN] {
         let bench = Bench::with(flags, |_| {});
-        let beat = format!(
-            "while :; do echo >> {}/child; sleep 0.02; done",
-            bench.outside.path().display()
-        );
+        let beat = format!("while :; do echo >> {}/child; sleep 0.02; done", bench.outside.path().display());
         let script = format!("setsid sh -c '{beat}' & sleep 0.3; echo gone");
         let config =
             json!({ "sh": script, "write": [bench.outside.path()], "env": { "PATH": "/usr/bin:/bin" } });
@@ -281,9 +251,7 @@ async fn a_dead_guard_is_replaced() {
     let bench = Bench::with(&["--plain", "--no-landlock"], |_| {});
     // Without its protections a program can reach the guard: its parent's parent.
     let script = "kill -9 $(cut -d ' ' -f 4 /proc/$PPID/stat); sleep 5";
-    let failure = bench
-        .failure(json!({ "sh": script, "env": { "PATH": "/usr/bin:/bin" } }))
-        .await;
+    let failure = bench.failure(json!({ "sh": script, "env": { "PATH": "/usr/bin:/bin" } })).await;
     is(&failure, FailureCode::Transient);
     assert!(failure.message.contains("guard"), "{failure}");
     assert_eq!(bench.stdout(json!({ "sh": "echo again" })).await, "again");

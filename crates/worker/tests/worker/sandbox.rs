@@ -9,9 +9,7 @@ use super::script::{Bench, NAMESPACES, PLAIN};
 #[tokio::test]
 async fn the_environment_is_what_was_given_and_nothing_else() {
     let bench = Bench::new();
-    let stdout = bench
-        .stdout(json!({ "program": "/usr/bin/env", "env": { "ONE": "1" } }))
-        .await;
+    let stdout = bench.stdout(json!({ "program": "/usr/bin/env", "env": { "ONE": "1" } })).await;
     assert_eq!(stdout, "ONE=1");
     assert_eq!(bench.stdout(json!({ "program": "/usr/bin/env" })).await, "");
 }
@@ -30,22 +28,11 @@ async fn nothing_outside_can_be_read_or_written_unless_allowed() {
         bench.data.path().display()
     );
     assert_eq!(bench.stdout(json!({ "sh": script })).await, "root fine");
-    let script = format!(
-        "cat {0}/secret; (echo x > {0}/new) 2>/dev/null || echo ' read-only'",
-        outside.display()
-    );
-    assert_eq!(
-        bench.stdout(json!({ "sh": script, "read": [outside] })).await,
-        "treasure read-only"
-    );
-    let script = format!(
-        "echo x > {0}/new && mv {0}/new {0}/newer && cat {0}/newer",
-        outside.display()
-    );
-    assert_eq!(
-        bench.stdout(json!({ "sh": script, "write": [outside] })).await,
-        "x"
-    );
+    let script =
+        format!("cat {0}/secret; (echo x > {0}/new) 2>/dev/null || echo ' read-only'", outside.display());
+    assert_eq!(bench.stdout(json!({ "sh": script, "read": [outside] })).await, "treasure read-only");
+    let script = format!("echo x > {0}/new && mv {0}/new {0}/newer && cat {0}/newer", outside.display());
+    assert_eq!(bench.stdout(json!({ "sh": script, "write": [outside] })).await, "x");
 }
 
 #[tokio::test]
@@ -75,9 +62,7 @@ async fn inside_a_namespace_there_is_nobody_else() {
 async fn only_named_ports_can_be_reached_and_none_be_opened() {
     let bench = Bench::new();
     let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let [open, closed] = listeners
-        .each_ref()
-        .map(|listener| listener.local_addr().unwrap().port());
+    let [open, closed] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
     let script = format!(
         "
 import socket
@@ -111,9 +96,5 @@ fn what_protects_programs_here_can_be_asked() {
     let lines = conductor_worker::protections_of(&super::script::guard(NAMESPACES));
     assert!(lines.iter().any(|line| line.starts_with("files: ")), "{lines:?}");
     let lines = conductor_worker::protections_of(&super::script::guard(&["--plain", "--no-landlock"]));
-    assert_eq!(
-        lines.iter().filter(|line| line.contains("NOT")).count(),
-        3,
-        "{lines:?}"
-    );
+    assert_eq!(lines.iter().filter(|line| line.contains("NOT")).count(), 3, "{lines:?}");
 }

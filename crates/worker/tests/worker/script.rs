@@ -29,11 +29,7 @@ pub struct Script;
 
 fn texts(config: &Map<String, Value>, key: &str) -> Vec<String> {
     let list = config.get(key).and_then(Value::as_array);
-    list.into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
+    list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 fn program(config: &Map<String, Value>, folder: PathBuf) -> Program {
@@ -43,19 +39,13 @@ fn program(config: &Map<String, Value>, folder: PathBuf) -> Program {
         (None, Some(script)) => ("/usr/bin/python3", vec!["-c".to_owned(), script.to_owned()]),
         (None, None) => (text("program").unwrap_or("/bin/true"), Vec::new()),
     };
-    let ports = config
-        .get("connect")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64);
+    let ports =
+        config.get("connect").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64);
     let env = config.get("env").and_then(Value::as_object).into_iter().flatten();
     Program {
         path: path.into(),
         args,
-        env: env
-            .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
-            .collect(),
+        env: env.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned())).collect(),
         folder,
         stdin: text("stdin").unwrap_or_default().as_bytes().to_vec(),
         stop: StopSignal::Terminate,
@@ -64,10 +54,7 @@ fn program(config: &Map<String, Value>, folder: PathBuf) -> Program {
             read: texts(config, "read").into_iter().map(PathBuf::from).collect(),
             write: texts(config, "write").into_iter().map(PathBuf::from).collect(),
             connect: ports
-                .map(|port| Destination {
-                    host: "127.0.0.1".to_owned(),
-                    port: port as u16,
-                })
+                .map(|port| Destination { host: "127.0.0.1".to_owned(), port: port as u16 })
                 .collect(),
         },
     }
@@ -84,10 +71,7 @@ impl Manager for Script {
         config.insert("sh".to_owned(), json!("echo fetched > file"));
         job.exec(program(&config, job.folder()), &mut |_| {}).await?;
         let packed: Packed = conductor_managers::pack::pack(&job.folder())?;
-        Ok(Described {
-            content: Some(packed),
-            ..Described::default()
-        })
+        Ok(Described { content: Some(packed), ..Described::default() })
     }
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
@@ -116,9 +100,7 @@ impl Manager for Script {
         }
         let folder = job.folder().display().to_string();
         if let Some(content) = job.content() {
-            program
-                .env
-                .insert("CONTENT".to_owned(), content.display().to_string());
+            program.env.insert("CONTENT".to_owned(), content.display().to_string());
         }
         let mut lines = Vec::new();
         let exit = job.exec(program, &mut |line| lines.push(line.to_owned())).await?;
@@ -129,18 +111,12 @@ impl Manager for Script {
         }
         match exit.code {
             Some(0) => {
-                let output = |value: Value| Output {
-                    value,
-                    sensitive: false,
-                };
+                let output = |value: Value| Output { value, sensitive: false };
                 let outputs = [
                     ("stdout".to_owned(), output(lines.join("\n").into())),
                     ("folder".to_owned(), output(folder.into())),
                 ];
-                Ok(Done {
-                    outputs: outputs.into(),
-                    ..Done::default()
-                })
+                Ok(Done { outputs: outputs.into(), ..Done::default() })
             }
             code => Err(Failure::failed(format!("{code:?}: {}", exit.last_line))),
         }
@@ -194,12 +170,7 @@ pub fn config(data: &Path, flags: &[&str]) -> WorkerConfig {
     WorkerConfig {
         guard: guard(flags),
         wait: Duration::from_secs(5),
-        ..WorkerConfig::new(
-            WorkerId(Uuid::now_v7()),
-            "test",
-            data,
-            Arc::new(|| 1_700_000_000_000_000),
-        )
+        ..WorkerConfig::new(WorkerId(Uuid::now_v7()), "test", data, Arc::new(|| 1_700_000_000_000_000))
     }
 }
 
@@ -227,13 +198,7 @@ impl Bench {
             let shutdown = shutdown.clone();
             async move { worker.run(shutdown).await }
         });
-        Self {
-            link,
-            data,
-            outside,
-            shutdown,
-            running,
-        }
+        Self { link, data, outside, shutdown, running }
     }
 
     /// Runs one job to its end.
@@ -257,10 +222,7 @@ impl Bench {
 
     pub fn jobs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.data.path().join("jobs")).unwrap();
-        entries
-            .map(|entry| entry.unwrap().path())
-            .filter(|path| path.is_dir())
-            .collect()
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
     }
 }
 

@@ -35,10 +35,7 @@ print(json.dumps([
     let stdout = bench.stdout(json!({ "python": script, "state": true })).await;
     let answers: Vec<(u16, String)> = serde_json::from_str(&stdout).unwrap();
     let codes: Vec<u16> = answers.iter().map(|(code, _)| *code).collect();
-    assert_eq!(
-        codes,
-        [204, 200, 200, 423, 200, 200, 200, 200, 200, 400, 401, 401, 405]
-    );
+    assert_eq!(codes, [204, 200, 200, 423, 200, 200, 200, 200, 200, 400, 401, 401, 405]);
     let holder: serde_json::Value = serde_json::from_str(&answers[3].1).unwrap();
     assert_eq!(holder, json!({ "ID": "l-1", "Operation": "apply", "Who": "me" }));
     assert_eq!(answers[5].1, "{\"serial\":1}");
@@ -58,10 +55,7 @@ async fn a_job_cannot_use_the_address_of_one_that_ended() {
     let script = format!(
         "{CLIENT}\nold = urllib.parse.urlparse('{url}')\nprint(call('GET', password='{password}', path=old.path)[0])"
     );
-    assert_eq!(
-        bench.stdout(json!({ "python": script, "state": true })).await,
-        "401"
-    );
+    assert_eq!(bench.stdout(json!({ "python": script, "state": true })).await, "401");
 }
 
 #[tokio::test]
@@ -71,15 +65,11 @@ async fn losing_the_operation_or_the_link_has_its_own_answer() {
     let script = format!(
         "{CLIENT}\nimport time\nprint('asking', file=os.sys.stderr)\ntime.sleep(0.5)\nprint(call('GET')[0])"
     );
-    bench
-        .link
-        .offer(super::script::order(json!({ "python": script, "state": true })));
+    bench.link.offer(super::script::order(json!({ "python": script, "state": true })));
     bench.link.logged("asking").await;
     bench.link.cut.store(true, SeqCst);
     tokio::time::sleep(std::time::Duration::from_millis(900)).await;
     bench.link.cut.store(false, SeqCst);
-    let JobResult::Done(done) = bench.link.completed(1).await else {
-        panic!("{:?}", bench.link.log())
-    };
+    let JobResult::Done(done) = bench.link.completed(1).await else { panic!("{:?}", bench.link.log()) };
     assert_eq!(done.outputs["stdout"].value, "503");
 }

@@ -8,20 +8,14 @@ use super::{age, plain};
 use crate::output::{Screen, table::table};
 
 pub fn environments(screen: &Screen, items: &[Environment]) -> String {
-    let rows = items
-        .iter()
-        .map(|item| [item.name.clone(), item.kind.clone(), age(item.created_at)]);
+    let rows = items.iter().map(|item| [item.name.clone(), item.kind.clone(), age(item.created_at)]);
     table(screen, ["NAME", "TYPE", "AGE"], rows.collect())
 }
 
 pub fn applications(screen: &Screen, items: &[Application]) -> String {
-    let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.repository.clone().unwrap_or_default(),
-            age(item.created_at),
-        ]
-    });
+    let rows = items
+        .iter()
+        .map(|item| [item.name.clone(), item.repository.clone().unwrap_or_default(), age(item.created_at)]);
     table(screen, ["NAME", "REPOSITORY", "AGE"], rows.collect())
 }
 
@@ -37,21 +31,12 @@ pub fn templates(screen: &Screen, items: &[Template]) -> String {
             age(item.created_at),
         ]
     });
-    table(
-        screen,
-        ["NAME", "VERSION", "TYPE", "CLASS", "MANAGER", "STATE", "AGE"],
-        rows.collect(),
-    )
+    table(screen, ["NAME", "VERSION", "TYPE", "CLASS", "MANAGER", "STATE", "AGE"], rows.collect())
 }
 
 pub fn rules(screen: &Screen, items: &[Rule]) -> String {
     let rows = items.iter().map(|item| {
-        [
-            item.name.clone(),
-            item.template.clone(),
-            item.criteria.to_string(),
-            item.weight.to_string(),
-        ]
+        [item.name.clone(), item.template.clone(), item.criteria.to_string(), item.weight.to_string()]
     });
     table(screen, ["NAME", "TEMPLATE", "MATCH", "WEIGHT"], rows.collect())
 }
@@ -66,11 +51,7 @@ pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
             item.id.to_string(),
         ]
     });
-    table(
-        screen,
-        ["NAME", "STATE", "MANAGERS", "SEEN", "ID"],
-        rows.collect(),
-    )
+    table(screen, ["NAME", "STATE", "MANAGERS", "SEEN", "ID"], rows.collect())
 }
 
 pub fn events(screen: &Screen, items: &[Event]) -> String {
@@ -80,12 +61,7 @@ pub fn events(screen: &Screen, items: &[Event]) -> String {
             .map(|id| id.to_string())
             .or_else(|| item.operation.map(|id| id.to_string()))
             .or_else(|| item.deployment.map(|id| id.to_string()));
-        [
-            item.at.to_string(),
-            item.kind.clone(),
-            item.actor.clone(),
-            about.unwrap_or_default(),
-        ]
+        [item.at.to_string(), item.kind.clone(), item.actor.clone(), about.unwrap_or_default()]
     });
     table(screen, ["AT", "KIND", "BY", "ABOUT"], rows.collect())
 }
@@ -93,13 +69,7 @@ pub fn events(screen: &Screen, items: &[Event]) -> String {
 pub fn tokens(screen: &Screen, items: &[Token]) -> String {
     let rows = items.iter().map(|item| {
         let state = if item.revoked { "revoked" } else { "active" };
-        [
-            item.id.to_string(),
-            item.name.clone(),
-            item.role.clone(),
-            state.into(),
-            age(item.created_at),
-        ]
+        [item.id.to_string(), item.name.clone(), item.role.clone(), state.into(), age(item.created_at)]
     });
     table(screen, ["ID", "NAME", "ROLE", "STATE", "AGE"], rows.collect())
 }
@@ -107,11 +77,7 @@ pub fn tokens(screen: &Screen, items: &[Token]) -> String {
 pub fn outputs(screen: &Screen, outputs: &OutputsByRequirement) -> String {
     let rows = outputs.iter().flat_map(|(requirement, values)| {
         values.iter().map(move |(name, value)| {
-            let value = if value.is_null() {
-                "(sensitive: --reveal shows it)".into()
-            } else {
-                plain(value)
-            };
+            let value = if value.is_null() { "(sensitive: --reveal shows it)".into() } else { plain(value) };
             [requirement.clone(), name.clone(), value]
         })
     });

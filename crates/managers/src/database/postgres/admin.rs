@@ -14,11 +14,7 @@ impl Admin<'_> {
     /// The comment on the role, empty where there is none; `None` when there is no role.
     pub async fn role_mark(&self) -> Result<Option<String>, Failure> {
         let sql = "SELECT coalesce(shobj_description(oid, 'pg_authid'), '') FROM pg_roles WHERE rolname = $1";
-        let row = self
-            .client
-            .query_opt(sql, &[&self.name])
-            .await
-            .map_err(failure("look for the role"))?;
+        let row = self.client.query_opt(sql, &[&self.name]).await.map_err(failure("look for the role"))?;
         Ok(row.map(|row| row.get(0)))
     }
 
@@ -38,11 +34,8 @@ impl Admin<'_> {
     /// The owner of the database; `None` when there is no database.
     pub async fn owner(&self) -> Result<Option<String>, Failure> {
         let sql = "SELECT pg_get_userbyid(datdba)::text FROM pg_database WHERE datname = $1";
-        let row = self
-            .client
-            .query_opt(sql, &[&self.name])
-            .await
-            .map_err(failure("look for the database"))?;
+        let row =
+            self.client.query_opt(sql, &[&self.name]).await.map_err(failure("look for the database"))?;
         Ok(row.map(|row| row.get(0)))
     }
 
@@ -50,10 +43,8 @@ impl Admin<'_> {
         match self.owner().await? {
             None => Ok(false),
             Some(owner) if owner == self.name => Ok(true),
-            Some(owner) => Err(
-                Failure::failed(format!("database {} belongs to {owner}", self.name))
-                    .hint("rename or remove that database"),
-            ),
+            Some(owner) => Err(Failure::failed(format!("database {} belongs to {owner}", self.name))
+                .hint("rename or remove that database")),
         }
     }
 
@@ -67,26 +58,17 @@ impl Admin<'_> {
             literal(&verifier),
             literal(self.mark),
         );
-        self.client
-            .batch_execute(&sql)
-            .await
-            .map_err(failure("make the role"))
+        self.client.batch_execute(&sql).await.map_err(failure("make the role"))
     }
 
     pub async fn ensure_database(&self) -> Result<(), Failure> {
         let name = quoted(self.name);
         if !self.own_database().await? {
             let sql = format!("CREATE DATABASE {name} OWNER {name}");
-            self.client
-                .batch_execute(&sql)
-                .await
-                .map_err(failure("make the database"))?;
+            self.client.batch_execute(&sql).await.map_err(failure("make the database"))?;
         }
         let sql = format!("REVOKE ALL ON DATABASE {name} FROM PUBLIC");
-        self.client
-            .batch_execute(&sql)
-            .await
-            .map_err(failure("close the database to others"))
+        self.client.batch_execute(&sql).await.map_err(failure("close the database to others"))
     }
 
     pub async fn drop_database(&self) -> Result<(), Failure> {
@@ -94,15 +76,9 @@ impl Admin<'_> {
             return Ok(());
         }
         let ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
-        self.client
-            .query(ended, &[&self.name])
-            .await
-            .map_err(failure("end the database's connections"))?;
+        self.client.query(ended, &[&self.name]).await.map_err(failure("end the database's connections"))?;
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", quoted(self.name));
-        self.client
-            .batch_execute(&sql)
-            .await
-            .map_err(failure("drop the database"))
+        self.client.batch_execute(&sql).await.map_err(failure("drop the database"))
     }
 
     pub async fn drop_role(&self) -> Result<(), Failure> {
@@ -111,10 +87,7 @@ impl Admin<'_> {
         }
         let name = quoted(self.name);
         let sql = format!("BEGIN; DROP OWNED BY {name}; DROP ROLE {name}; COMMIT");
-        self.client
-            .batch_execute(&sql)
-            .await
-            .map_err(failure("drop the role"))
+        self.client.batch_execute(&sql).await.map_err(failure("drop the role"))
     }
 }
 
@@ -136,15 +109,9 @@ pub(super) fn failure(what: &'static str) -> impl FnOnce(tokio_postgres::Error) 
         let message = format!("cannot {what}: {}", reason.message());
         let code = reason.code();
         // Connections, resources, operators, conflicts, and what is being used at this moment.
-        let passing = ["08", "53", "57", "40"]
-            .iter()
-            .any(|class| code.code().starts_with(class))
-            || [
-                SqlState::OBJECT_IN_USE,
-                SqlState::DUPLICATE_OBJECT,
-                SqlState::DUPLICATE_DATABASE,
-            ]
-            .contains(code)
+        let passing = ["08", "53", "57", "40"].iter().any(|class| code.code().starts_with(class))
+            || [SqlState::OBJECT_IN_USE, SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_DATABASE]
+                .contains(code)
             || (*code == SqlState::INTERNAL_ERROR && reason.message().contains("concurrently"));
         match code.code().starts_with("28") || *code == SqlState::INSUFFICIENT_PRIVILEGE {
             true => Failure::failed(message)

@@ -33,17 +33,10 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
     let server = server(job, config)?;
     let name = name(&step.subject.slug);
     let mark = format!("made by Conductor for {}", step.subject.id);
-    let admin = Admin {
-        client: connect(&server).await?,
-        name: &name,
-        mark: &mark,
-    };
+    let admin = Admin { client: connect(&server).await?, name: &name, mark: &mark };
     match step.kind {
         StepKind::Create | StepKind::Update => {
-            let kept = step
-                .previous
-                .as_ref()
-                .and_then(|previous| previous.outputs.get("password")?.as_str());
+            let kept = step.previous.as_ref().and_then(|previous| previous.outputs.get("password")?.as_str());
             let password = match kept.filter(|password| !password.is_empty()) {
                 Some(password) => password.to_owned(),
                 None => new_password()?,
@@ -63,22 +56,14 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
             admin.drop_database().await?;
             admin.drop_role().await?;
             if admin.owner().await?.is_some() || admin.role_mark().await?.is_some() {
-                return Err(Failure::transient(format!(
-                    "database {name} is back after it was dropped"
-                )));
+                return Err(Failure::transient(format!("database {name} is back after it was dropped")));
             }
             job.log(Level::Info, &format!("database {name} and its role are gone"));
-            Ok(Done {
-                exists: Some(false),
-                ..Done::default()
-            })
+            Ok(Done { exists: Some(false), ..Done::default() })
         }
         StepKind::Observe | StepKind::Plan => match admin.owner().await? {
             Some(_) if admin.role_mark().await?.is_some() => Ok(described(&server, &name)),
-            _ => Ok(Done {
-                exists: Some(false),
-                ..Done::default()
-            }),
+            _ => Ok(Done { exists: Some(false), ..Done::default() }),
         },
     }
 }
@@ -87,9 +72,7 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
 pub(super) fn server(job: &dyn Job, config: Config<'_>) -> Result<Address, Failure> {
     let url = match (config.text("server")?, config.text("serverEnv")?) {
         (Some(_), Some(_)) => {
-            return Err(Failure::invalid(
-                "config.server and config.serverEnv exclude each other",
-            ));
+            return Err(Failure::invalid("config.server and config.serverEnv exclude each other"));
         }
         (Some(url), None) => url.to_owned(),
         (None, Some(name)) => job.setting(name).ok_or_else(|| {
@@ -97,17 +80,14 @@ pub(super) fn server(job: &dyn Job, config: Config<'_>) -> Result<Address, Failu
                 .hint("set it on the worker to the postgres:// address of a role that may create databases")
         })?,
         (None, None) => {
-            return Err(
-                Failure::invalid("engine `postgres` needs config.server or config.serverEnv").hint(
-                    "server is a postgres:// address; serverEnv names the worker's setting that holds it",
-                ),
-            );
+            return Err(Failure::invalid("engine `postgres` needs config.server or config.serverEnv").hint(
+                "server is a postgres:// address; serverEnv names the worker's setting that holds it",
+            ));
         }
     };
     job.keep_secret(&url);
-    let mut address: Address = url
-        .parse()
-        .map_err(|_| Failure::invalid("the server's address is not a postgres:// address"))?;
+    let mut address: Address =
+        url.parse().map_err(|_| Failure::invalid("the server's address is not a postgres:// address"))?;
     if let Some(password) = address.get_password() {
         job.keep_secret(&String::from_utf8_lossy(password));
     }
@@ -121,20 +101,14 @@ pub(super) fn server(job: &dyn Job, config: Config<'_>) -> Result<Address, Failu
 }
 
 async fn connect(server: &Address) -> Result<Client, Failure> {
-    let (client, connection) = server
-        .connect(NoTls)
-        .await
-        .map_err(failure("connect to the server"))?;
+    let (client, connection) = server.connect(NoTls).await.map_err(failure("connect to the server"))?;
     tokio::spawn(connection);
     Ok(client)
 }
 
 fn described(server: &Address, name: &str) -> Done {
     let (host, port) = place(server);
-    let plain = |value: serde_json::Value| Output {
-        value,
-        sensitive: false,
-    };
+    let plain = |value: serde_json::Value| Output { value, sensitive: false };
     let outputs: Outputs = [
         ("host".to_owned(), plain(host.clone().into())),
         ("port".to_owned(), plain(port.into())),
@@ -154,23 +128,14 @@ fn secrets(server: &Address, name: &str, password: &str) -> [(String, Output); 2
     let (host, port) = place(server);
     let login = format!("{}:{}", text::percent(name), text::percent(password));
     let url = if host.starts_with('/') {
-        format!(
-            "postgres://{login}@/{name}?host={}&port={port}",
-            text::percent(&host)
-        )
+        format!("postgres://{login}@/{name}?host={}&port={port}", text::percent(&host))
     } else if host.contains(':') {
         format!("postgres://{login}@[{host}]:{port}/{name}")
     } else {
         format!("postgres://{login}@{host}:{port}/{name}")
     };
-    let sealed = |value: &str| Output {
-        value: value.into(),
-        sensitive: true,
-    };
-    [
-        ("password".to_owned(), sealed(password)),
-        ("url".to_owned(), sealed(&url)),
-    ]
+    let sealed = |value: &str| Output { value: value.into(), sensitive: true };
+    [("password".to_owned(), sealed(password)), ("url".to_owned(), sealed(&url))]
 }
 
 fn place(server: &Address) -> (String, u16) {
@@ -186,11 +151,7 @@ fn place(server: &Address) -> (String, u16) {
 fn name(slug: &str) -> String {
     use sha2::{Digest, Sha256};
     let kept = |c: char| {
-        if c.is_ascii_lowercase() || c.is_ascii_digit() {
-            c
-        } else {
-            '_'
-        }
+        if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '_' }
     };
     let mut name: String = slug.to_lowercase().chars().map(kept).collect();
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -211,11 +172,7 @@ fn new_password() -> Result<String, Failure> {
         getrandom::fill(&mut bytes)
             .map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
         // Bytes that are no letter or digit are thrown away: what is left is evenly spread.
-        let letters = bytes
-            .iter()
-            .map(|byte| byte & 0x7f)
-            .filter(u8::is_ascii_alphanumeric)
-            .map(char::from);
+        let letters = bytes.iter().map(|byte| byte & 0x7f).filter(u8::is_ascii_alphanumeric).map(char::from);
         password.extend(letters.take(PASSWORD_LENGTH - password.len()));
     }
     Ok(password)
@@ -229,10 +186,7 @@ mod tests {
     fn names_are_safe_and_distinct() {
         assert_eq!(name("orders-db-a1b2"), "orders_db_a1b2");
         assert_eq!(name("1st"), "d_1st");
-        let (one, two) = (
-            name(&format!("{}-a", "x".repeat(80))),
-            name(&format!("{}-b", "x".repeat(80))),
-        );
+        let (one, two) = (name(&format!("{}-a", "x".repeat(80))), name(&format!("{}-b", "x".repeat(80))));
         assert_eq!((one.len(), two.len()), (63, 63));
         assert_ne!(one, two);
     }
@@ -248,19 +202,11 @@ mod tests {
     #[test]
     fn addresses_are_written_for_every_kind_of_host() {
         let url = |server: &str| {
-            secrets(&server.parse().unwrap(), "db", "p/w")[1]
-                .1
-                .value
-                .as_str()
-                .unwrap()
-                .to_owned()
+            secrets(&server.parse().unwrap(), "db", "p/w")[1].1.value.as_str().unwrap().to_owned()
         };
         assert_eq!(url("postgres://a:b@h:6000/x"), "postgres://db:p%2Fw@h:6000/db");
         assert_eq!(url("postgres://a@h"), "postgres://db:p%2Fw@h:5432/db");
         assert_eq!(url("postgres://a@[::1]"), "postgres://db:p%2Fw@[::1]:5432/db");
-        assert_eq!(
-            url("postgres://a@%2Frun%2Fpg"),
-            "postgres://db:p%2Fw@/db?host=%2Frun%2Fpg&port=5432"
-        );
+        assert_eq!(url("postgres://a@%2Frun%2Fpg"), "postgres://db:p%2Fw@/db?host=%2Frun%2Fpg&port=5432");
     }
 }

@@ -46,21 +46,13 @@ impl Worker {
 
     pub async fn with(settings: Map<String, Value>) -> Arc<Self> {
         let lasting = Arc::new(TempDir::new().unwrap());
-        Arc::new(Self {
-            lasting,
-            state: StateServer::start().await,
-            settings,
-        })
+        Arc::new(Self { lasting, state: StateServer::start().await, settings })
     }
 
     /// The same worker as another job sees it.
     pub async fn with_own_state(&self) -> Self {
         let (lasting, settings) = (self.lasting.clone(), self.settings.clone());
-        Self {
-            lasting,
-            state: StateServer::start().await,
-            settings,
-        }
+        Self { lasting, state: StateServer::start().await, settings }
     }
 }
 
@@ -93,10 +85,7 @@ impl TestJob {
 
     /// The same job in a folder with a very long name.
     pub fn deep(mut self) -> Self {
-        self.folder = tempfile::Builder::new()
-            .prefix(&"deep".repeat(30))
-            .tempdir()
-            .unwrap();
+        self.folder = tempfile::Builder::new().prefix(&"deep".repeat(30)).tempdir().unwrap();
         self
     }
 
@@ -173,11 +162,7 @@ impl Job for TestJob {
             }
         }
         let status = child.wait().await.unwrap();
-        Ok(Exit {
-            code: status.code(),
-            last_line,
-            stopped,
-        })
+        Ok(Exit { code: status.code(), last_line, stopped })
     }
 
     fn log(&self, _level: Level, text: &str) {
@@ -210,11 +195,7 @@ impl Job for TestJob {
     }
 
     fn setting(&self, name: &str) -> Option<String> {
-        self.worker
-            .settings
-            .get(name)
-            .and_then(Value::as_str)
-            .map(str::to_owned)
+        self.worker.settings.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 }
 
@@ -247,26 +228,15 @@ pub fn step(kind: StepKind, config: Value, parameters: Value) -> Step {
 
 /// The step that follows one that ended well.
 pub fn after(step: &Step, done: &Done, kind: StepKind) -> Step {
-    let outputs = done
-        .outputs
-        .iter()
-        .map(|(name, output)| (name.clone(), output.value.clone()))
-        .collect();
+    let outputs = done.outputs.iter().map(|(name, output)| (name.clone(), output.value.clone())).collect();
     Step {
         kind,
-        previous: Some(Previous {
-            parameters: step.parameters.clone(),
-            outputs,
-        }),
+        previous: Some(Previous { parameters: step.parameters.clone(), outputs }),
         state: done.state.clone(),
         ..step.clone()
     }
 }
 
 pub fn output<'a>(done: &'a Done, name: &str) -> &'a Value {
-    &done
-        .outputs
-        .get(name)
-        .unwrap_or_else(|| panic!("no output {name} in {done:?}"))
-        .value
+    &done.outputs.get(name).unwrap_or_else(|| panic!("no output {name} in {done:?}")).value
 }

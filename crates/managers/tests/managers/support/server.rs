@@ -45,42 +45,20 @@ fn start() -> Postgres {
     };
     let cluster = data.path().join("cluster");
     let made = command(&bin.join("initdb"))
-        .args([
-            "-A",
-            "scram-sha-256",
-            "-U",
-            "boss",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "-N",
-        ])
+        .args(["-A", "scram-sha-256", "-U", "boss", "-E", "UTF8", "--locale=C", "-N"])
         .arg(format!("--pwfile={}", password_file(data.path()).display()))
         .arg("-D")
         .arg(&cluster)
         .status()
         .unwrap();
     assert!(made.success());
-    let port = TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let script =
         r#""$0" "$@" & server=$!; cat; kill -INT "$server"; wait "$server"; rm -rf "$PGDATA_PARENT""#;
     let server = command(Path::new("/bin/sh"))
         .args(["-c", script])
         .arg(bin.join("postgres"))
-        .args([
-            "-p",
-            &port.to_string(),
-            "-h",
-            "127.0.0.1",
-            "-c",
-            "fsync=off",
-            "-c",
-            "log_statement=all",
-        ])
+        .args(["-p", &port.to_string(), "-h", "127.0.0.1", "-c", "fsync=off", "-c", "log_statement=all"])
         .args(["-c", "unix_socket_directories=", "-D"])
         .arg(&cluster)
         .env("PGDATA_PARENT", data.path())
@@ -93,17 +71,9 @@ fn start() -> Postgres {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
     let log = data.path().join("log");
-    assert!(
-        started,
-        "PostgreSQL did not start: {}",
-        fs::read_to_string(log).unwrap()
-    );
+    assert!(started, "PostgreSQL did not start: {}", fs::read_to_string(log).unwrap());
     let url = format!("postgres://boss:a-boss-password@127.0.0.1:{port}/postgres");
-    Postgres {
-        url,
-        data,
-        _server: server,
-    }
+    Postgres { url, data, _server: server }
 }
 
 impl Postgres {
@@ -123,21 +93,11 @@ fn password_file(folder: &Path) -> std::path::PathBuf {
 fn user() -> Option<(u32, u32)> {
     let id = |args: &[&str]| {
         let done = Command::new("id").args(args).output().unwrap();
-        done.status.success().then(|| {
-            String::from_utf8(done.stdout)
-                .unwrap()
-                .trim()
-                .parse::<u32>()
-                .unwrap()
-        })
+        done.status.success().then(|| String::from_utf8(done.stdout).unwrap().trim().parse::<u32>().unwrap())
     };
     if id(&["-u"]) != Some(0) {
         return None;
     }
-    let name = if id(&["-u", "postgres"]).is_some() {
-        "postgres"
-    } else {
-        "nobody"
-    };
+    let name = if id(&["-u", "postgres"]).is_some() { "postgres" } else { "nobody" };
     Some((id(&["-u", name]).unwrap(), id(&["-g", name]).unwrap()))
 }

@@ -69,11 +69,7 @@ async fn serve(stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
     let mut reader = BufReader::new(reader);
     loop {
         let mut request = String::new();
-        reader
-            .read_line(&mut request)
-            .await
-            .ok()
-            .filter(|read| *read > 0)?;
+        reader.read_line(&mut request).await.ok().filter(|read| *read > 0)?;
         let (mut length, mut authorised) = (0, false);
         loop {
             let mut header = String::new();
@@ -91,26 +87,16 @@ async fn serve(stream: TcpStream, inner: Arc<Mutex<Inner>>) -> Option<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).await.ok()?;
         let method = request.split(' ').next()?;
-        let (status, answer) = if authorised {
-            handle(method, body, &inner)
-        } else {
-            (401, Vec::new())
-        };
+        let (status, answer) = if authorised { handle(method, body, &inner) } else { (401, Vec::new()) };
         let head = format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n", answer.len());
-        writer
-            .write_all(&[head.into_bytes(), answer].concat())
-            .await
-            .ok()?;
+        writer.write_all(&[head.into_bytes(), answer].concat()).await.ok()?;
     }
 }
 
 fn handle(method: &str, body: Vec<u8>, inner: &Mutex<Inner>) -> (u16, Vec<u8>) {
     let mut inner = inner.lock().unwrap();
     match method {
-        "GET" => inner
-            .state
-            .clone()
-            .map_or((404, Vec::new()), |state| (200, state)),
+        "GET" => inner.state.clone().map_or((404, Vec::new()), |state| (200, state)),
         "POST" if std::mem::take(&mut inner.refuse_next_post) => (409, Vec::new()),
         "POST" => {
             inner.state = Some(body);

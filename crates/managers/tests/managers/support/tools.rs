@@ -6,9 +6,7 @@ const REMEDY: &str = "run `scripts/setup` and then `eval \"$(scripts/setup --env
 
 fn cache() -> PathBuf {
     let home = || PathBuf::from(env::var_os("HOME").expect("HOME is set")).join(".cache");
-    env::var_os("XDG_CACHE_HOME")
-        .map_or_else(home, PathBuf::from)
-        .join("conductor/tools")
+    env::var_os("XDG_CACHE_HOME").map_or_else(home, PathBuf::from).join("conductor/tools")
 }
 
 fn present(path: PathBuf, what: &str) -> PathBuf {
@@ -21,9 +19,7 @@ pub fn terraform() -> PathBuf {
         return present(path.into(), "terraform");
     }
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path)
-        .map(|folder| folder.join("terraform"))
-        .find(|path| path.is_file());
+    let found = env::split_paths(&path).map(|folder| folder.join("terraform")).find(|path| path.is_file());
     found.unwrap_or_else(|| present(cache().join("bin/terraform"), "terraform"))
 }
 
@@ -38,10 +34,9 @@ pub fn providers() -> PathBuf {
         return present(path.into(), "the providers' folder");
     }
     let entries = fs::read_dir(cache()).into_iter().flatten().flatten();
-    let found = entries.map(|entry| entry.path()).find(|path| {
-        path.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with("providers-"))
-    });
+    let found = entries
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("providers-")));
     found.unwrap_or_else(|| panic!("there is no folder of providers: {REMEDY}"))
 }
 
@@ -58,7 +53,5 @@ pub fn postgres() -> PathBuf {
         .filter(|folder| folder.join("initdb").exists())
         .collect();
     found.sort();
-    found
-        .pop()
-        .unwrap_or_else(|| panic!("PostgreSQL's server is not installed: {REMEDY}"))
+    found.pop().unwrap_or_else(|| panic!("PostgreSQL's server is not installed: {REMEDY}"))
 }

@@ -23,14 +23,8 @@ async fn describe(content: &Path, parameters: Option<Value>) -> Result<Described
 #[tokio::test]
 async fn a_module_describes_its_parameters_and_outputs() {
     let module = folder(&[
-        (
-            "outputs.tf",
-            "output \"url\" {\n value = 1\n sensitive = true\n}\noutput \"id\" { value = 2 }\n",
-        ),
-        (
-            "more.tf.json",
-            r#"{"variable": {"from_json": {"type": "list(string)", "default": ["x"]}}}"#,
-        ),
+        ("outputs.tf", "output \"url\" {\n value = 1\n sensitive = true\n}\noutput \"id\" { value = 2 }\n"),
+        ("more.tf.json", r#"{"variable": {"from_json": {"type": "list(string)", "default": ["x"]}}}"#),
         (
             "variables.tf",
             r#"
@@ -65,14 +59,8 @@ async fn a_module_describes_its_parameters_and_outputs() {
         return;
     }
     let catalogue = json!({"properties": {"name": {"pattern": "^a", "default": "abc"}, "size": {"frozen": true, "type": "integer"}}});
-    let described = describe(module.path(), Some(catalogue))
-        .await
-        .unwrap()
-        .description;
-    assert_eq!(
-        described.outputs.unwrap(),
-        [("id".to_owned(), false), ("url".to_owned(), true)].into()
-    );
+    let described = describe(module.path(), Some(catalogue)).await.unwrap().description;
+    assert_eq!(described.outputs.unwrap(), [("id".to_owned(), false), ("url".to_owned(), true)].into());
     assert!(described.can_plan && described.can_observe);
     let expected = json!({
         "type": "object",
@@ -97,9 +85,7 @@ async fn a_module_describes_its_parameters_and_outputs() {
         },
     });
     assert_eq!(described.parameters.unwrap(), expected);
-    let unknown = describe(module.path(), Some(json!({"properties": {"nmae": {}}})))
-        .await
-        .unwrap_err();
+    let unknown = describe(module.path(), Some(json!({"properties": {"nmae": {}}}))).await.unwrap_err();
     assert_eq!(unknown.message, "parameters: the module has no variable `nmae`");
     assert_eq!(unknown.hint.unwrap(), "did you mean `name`?");
 }
@@ -115,22 +101,12 @@ async fn a_module_that_cannot_be_used_is_refused() {
     let failure = refused(&[("main.tf", "terraform {\n  backend \"s3\" {}\n}\n")]).await;
     assert_eq!(failure.message, "main.tf has a `backend` block");
     assert!(failure.hint.unwrap().contains("take it out"));
-    assert!(
-        refused(&[("a.tf.json", r#"{"terraform": {"cloud": {}}}"#)])
-            .await
-            .message
-            .contains("`cloud`")
-    );
+    assert!(refused(&[("a.tf.json", r#"{"terraform": {"cloud": {}}}"#)]).await.message.contains("`cloud`"));
     assert!(refused(&[("README", "")]).await.message.contains("no *.tf file"));
     let job = TestJob::new(&Worker::new().await, None);
-    let template = |config| TemplateSource {
-        config: object(config),
-        ..Default::default()
-    };
-    let wrong = Terraform
-        .describe(&job, &template(json!({"source": "./x", "tool": "tofuu"})))
-        .await
-        .unwrap_err();
+    let template = |config| TemplateSource { config: object(config), ..Default::default() };
+    let wrong =
+        Terraform.describe(&job, &template(json!({"source": "./x", "tool": "tofuu"}))).await.unwrap_err();
     assert!(wrong.hint.unwrap().contains("did you mean `tofu`?"));
     assert!(Terraform.describe(&job, &template(json!({}))).await.is_err());
 }
@@ -156,11 +132,7 @@ async fn a_module_from_git_is_fetched_pinned_and_packed() {
     git(&["commit", "-q", "-m", "one"]);
     git(&["tag", "v1"]);
     let first = git(&["rev-parse", "HEAD"]);
-    fs::write(
-        repository.path().join("deep/module/main.tf"),
-        "variable \"v2\" {}\n",
-    )
-    .unwrap();
+    fs::write(repository.path().join("deep/module/main.tf"), "variable \"v2\" {}\n").unwrap();
     git(&["commit", "-q", "-am", "two"]);
     let worker = Worker::new().await;
     for (reference, variable) in [
@@ -171,22 +143,12 @@ async fn a_module_from_git_is_fetched_pinned_and_packed() {
         (&format!("?ref={}", &first[..10]), "v1"),
     ] {
         let job = TestJob::new(&worker, None);
-        let source = format!(
-            "git::file://{}//deep/module{reference}",
-            repository.path().display()
-        );
-        let template = TemplateSource {
-            config: object(json!({"source": source})),
-            ..Default::default()
-        };
-        let described = Terraform
-            .describe(&job, &template)
-            .await
-            .unwrap_or_else(|f| panic!("{f}\n{}", job.lines()));
+        let source = format!("git::file://{}//deep/module{reference}", repository.path().display());
+        let template = TemplateSource { config: object(json!({"source": source})), ..Default::default() };
+        let described =
+            Terraform.describe(&job, &template).await.unwrap_or_else(|f| panic!("{f}\n{}", job.lines()));
         assert!(
-            described.description.parameters.unwrap()["properties"]
-                .get(variable)
-                .is_some(),
+            described.description.parameters.unwrap()["properties"].get(variable).is_some(),
             "{reference}"
         );
         let packed = described.content.unwrap();
@@ -196,10 +158,7 @@ async fn a_module_from_git_is_fetched_pinned_and_packed() {
     }
     let job = TestJob::new(&worker, None);
     let source = format!("git::file://{}?ref=nowhere", repository.path().display());
-    let template = TemplateSource {
-        config: object(json!({"source": source})),
-        ..Default::default()
-    };
+    let template = TemplateSource { config: object(json!({"source": source})), ..Default::default() };
     let failure = Terraform.describe(&job, &template).await.unwrap_err();
     assert!(failure.message.contains("nowhere"), "{}", failure.message);
 }

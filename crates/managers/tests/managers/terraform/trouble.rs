@@ -23,11 +23,7 @@ fn listing(folder: &Path) -> Vec<(PathBuf, SystemTime, String)> {
             found.extend(listing(&path));
         } else {
             let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
-            found.push((
-                path.clone(),
-                fs::metadata(&path).unwrap().modified().unwrap(),
-                text,
-            ));
+            found.push((path.clone(), fs::metadata(&path).unwrap().modified().unwrap(), text));
         }
     }
     found.sort();
@@ -58,11 +54,7 @@ async fn many_jobs_prepare_once_and_do_not_disturb_each_other() {
         for job in jobs {
             started.extend(job.await.unwrap());
         }
-        assert_eq!(
-            started.iter().filter(|args| args.starts_with("init")).count(),
-            1,
-            "{started:?}"
-        );
+        assert_eq!(started.iter().filter(|args| args.starts_with("init")).count(), 1, "{started:?}");
         assert_eq!(started.len(), 5);
 
         // Nothing is written into what all of them use, least of all where the state is.
@@ -83,11 +75,7 @@ async fn many_jobs_prepare_once_and_do_not_disturb_each_other() {
                 .any(|(_, _, text)| text.contains("a-token-of-this-job") || text.contains("127.0.0.1"))
         );
         times.sort();
-        println!(
-            "{}: a create takes {} ms (median of {times:?})",
-            tool.display(),
-            times[3]
-        );
+        println!("{}: a create takes {} ms (median of {times:?})", tool.display(), times[3]);
     }
 }
 
@@ -107,11 +95,7 @@ async fn what_goes_wrong_is_said_in_the_tools_words() {
         let (result, job) = run(&worker, module.path(), &create).await;
         let failure = result.unwrap_err();
         assert_eq!(failure.code, FailureCode::Failed);
-        assert!(
-            failure.message.contains("The moon is not full."),
-            "{}",
-            failure.message
-        );
+        assert!(failure.message.contains("The moon is not full."), "{}", failure.message);
         assert!(failure.message.starts_with("main.tf:7: "), "{}", failure.message);
         assert!(job.lines().contains("no variable `extra`"));
 
@@ -119,13 +103,7 @@ async fn what_goes_wrong_is_said_in_the_tools_words() {
         let create = step(StepKind::Create, config(&tool), json!({"ok": true}));
         let (result, job) = run(&worker, module.path(), &create).await;
         let failure = result.unwrap_err();
-        assert_eq!(
-            failure.code,
-            FailureCode::Transient,
-            "{}\n{}",
-            failure.message,
-            job.lines()
-        );
+        assert_eq!(failure.code, FailureCode::Transient, "{}\n{}", failure.message, job.lines());
     }
 }
 
@@ -149,23 +127,13 @@ async fn a_cancelled_apply_ends_and_keeps_its_state() {
         let worker = Worker::new().await;
         let create = step(StepKind::Create, config(&tool), json!({}));
         // Prepared beforehand, so that it is the apply that is cancelled.
-        run(
-            &worker,
-            module.path(),
-            &step(StepKind::Plan, config(&tool), json!({})),
-        )
-        .await
-        .0
-        .unwrap();
+        run(&worker, module.path(), &step(StepKind::Plan, config(&tool), json!({}))).await.0.unwrap();
         let job = TestJob::new(&worker, Some(module.path()));
         *job.stop_after.lock().unwrap() = Some((Duration::from_millis(900), Stopped::Cancelled));
         let failure = Terraform.run(&job, &create).await.unwrap_err();
         assert_eq!(failure.code, FailureCode::Cancelled);
         let state = String::from_utf8(worker.state.stored().unwrap()).unwrap();
-        assert!(
-            state.contains("\"first\"") && !state.contains("\"never\""),
-            "{state}"
-        );
+        assert!(state.contains("\"first\"") && !state.contains("\"never\""), "{state}");
         assert!(worker.state.lock_is_free());
     }
 }
@@ -181,23 +149,10 @@ async fn a_state_that_was_refused_is_stored_again() {
         worker.state.refuse_next_post();
         let create = step(StepKind::Create, config(&tool), json!({"name": "a"}));
         let (result, job) = run(&worker, module.path(), &create).await;
-        assert_eq!(
-            result.unwrap_err().code,
-            FailureCode::Transient,
-            "{}",
-            job.lines()
-        );
-        assert!(
-            String::from_utf8(worker.state.stored().unwrap())
-                .unwrap()
-                .contains("terraform_data")
-        );
+        assert_eq!(result.unwrap_err().code, FailureCode::Transient, "{}", job.lines());
+        assert!(String::from_utf8(worker.state.stored().unwrap()).unwrap().contains("terraform_data"));
         let (again, job) = run(&worker, module.path(), &create).await;
         assert_eq!(output(&again.unwrap(), "full"), "full-a-1");
-        assert!(
-            !job.lines().contains("creating"),
-            "nothing is made twice: {}",
-            job.lines()
-        );
+        assert!(!job.lines().contains("creating"), "nothing is made twice: {}", job.lines());
     }
 }

@@ -1,0 +1,180 @@
+//! A PostgreSQL server for the whole test binary, and a database of its own for each test.
+//!
+//! A small shell holds the server and reads from a pipe of ours: however the tests end, the pipe closes and the
+//! server goes, with its folder.
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+use crate::{block_on, eventually, seconds, tools::tool};
+
+const PASSWORD: &str = "only-for-tests";
+const KEEPER: &str = r#"
+"$1/postgres" -D "$2/data" -p "$3" -k "$2/data" -c listen_addresses=127.0.0.1 -c max_connections=300 -c fsync=off \
+  -c shared_buffers=64MB -c log_statement=all >"$2/log" 2>&1 &
+server=$!
+trap '' INT TERM HUP
+cat >/dev/null
+kill -INT "$server"
+wait "$server"
+rm -rf "$2"
+"#;
+
+pub struct Server {
+    port: u16,
+    folder: PathBuf,
+    pub programs: PathBuf,
+    // Its input is the pipe.
+    _keeper: Child,
+}
+
+/// A database of a test, with the address of its owner.
+#[derive(Clone, Debug)]
+pub struct Database {
+    pub name: String,
+    pub url: String,
+}
+
+/// The server, started by whoever needs it first.
+pub fn postgres() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(Server::start)
+}
+
+impl Server {
+    fn start() -> Self {
+        use std::os::unix::process::CommandExt;
+        let programs = tool("CONDUCTOR_TEST_PG_BIN");
+        let folder =
+            tempfile::Builder::new().prefix("conductor-test-pg-").tempdir().expect("a folder").keep();
+        let user = other_user();
+        if let Some((user, group)) = user {
+            std::os::unix::fs::chown(&folder, Some(user), Some(group)).expect("a folder of its own");
+        }
+        let command = |program: &str| {
+            let mut command = Command::new(program);
+            if let Some((user, group)) = user {
+                command.uid(user).gid(group);
+            }
+            command.current_dir("/");
+            command
+        };
+        let password = folder.join("password");
+        std::fs::write(&password, PASSWORD).expect("a password file");
+        if let Some((user, group)) = user {
+            std::os::unix::fs::chown(&password, Some(user), Some(group)).expect("a file of its own");
+        }
+        let data = folder.join("data");
+        let made = command(&programs.join("initdb").display().to_string())
+            .args(["-N", "-U", "postgres", "-A", "scram-sha-256", "-E", "UTF8", "--no-locale", "--pwfile"])
+            .arg(&password)
+            .arg("-D")
+            .arg(&data)
+            .output()
+            .expect("initdb runs; if it is not there, run: scripts/setup");
+        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+        let port = free_port();
+        let keeper = command("/bin/sh")
+            .args(["-c", KEEPER, "keeper"])
+            .arg(&programs)
+            .arg(&folder)
+            .arg(port.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("a shell");
+        let server = Self { port, folder, programs, _keeper: keeper };
+        eventually("PostgreSQL answers", seconds(30), || server.try_query(&server.admin(), "SELECT 1"));
+        server
+    }
+
+    /// The address of its administrator.
+    pub fn admin(&self) -> String {
+        self.url("postgres")
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("postgres://postgres:{PASSWORD}@127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// A new, empty database.
+    pub fn database(&self) -> Database {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("test_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        self.query(&self.admin(), &format!("CREATE DATABASE {name}"));
+        Database { url: self.url(&name), name }
+    }
+
+    fn try_query(&self, url: &str, sql: &str) -> Option<Vec<Vec<String>>> {
+        block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
+            tokio::spawn(connection);
+            let rows = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+            let cells = |row: tokio_postgres::SimpleQueryRow| {
+                (0..row.len()).map(|column| row.get(column).unwrap_or_default().to_owned()).collect()
+            };
+            let rows = rows.into_iter().filter_map(|message| match message {
+                SimpleQueryMessage::Row(row) => Some(cells(row)),
+                _ => None,
+            });
+            Some(rows.collect())
+        })
+    }
+
+    /// Rows as text, from any database of the server that this address can be logged into with.
+    #[track_caller]
+    pub fn query(&self, url: &str, sql: &str) -> Vec<Vec<String>> {
+        self.try_query(url, sql).unwrap_or_else(|| panic!("cannot log in with {url}"))
+    }
+
+    pub fn can_log_in(&self, url: &str) -> bool {
+        self.try_query(url, "SELECT 1").is_some()
+    }
+
+    /// Everything a database holds, as SQL.
+    pub fn dump(&self, database: &Database) -> Vec<u8> {
+        let dumped =
+            Command::new(self.programs.join("pg_dump")).arg(&database.url).output().expect("pg_dump runs");
+        assert!(dumped.status.success(), "pg_dump: {}", String::from_utf8_lossy(&dumped.stderr));
+        dumped.stdout
+    }
+
+    /// What the server wrote into its own log: every statement it was sent.
+    pub fn log(&self) -> Vec<u8> {
+        std::fs::read(self.folder.join("log")).expect("the server's log")
+    }
+}
+
+impl Database {
+    #[track_caller]
+    pub fn query(&self, sql: &str) -> Vec<Vec<String>> {
+        postgres().query(&self.url, sql)
+    }
+}
+
+/// PostgreSQL refuses to run as root: its own user, else nobody.
+fn other_user() -> Option<(u32, u32)> {
+    use nix::unistd::{User, getuid};
+    if !getuid().is_root() {
+        return None;
+    }
+    let find = |name| User::from_name(name).ok().flatten();
+    let user = find("postgres").or_else(|| find("nobody")).expect("a user other than root");
+    Some((user.uid.as_raw(), user.gid.as_raw()))
+}
+
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

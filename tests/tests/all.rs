@@ -1,0 +1,11 @@
+//! The integration tests: one binary, one PostgreSQL server, many places.
+
+mod api;
+mod changes;
+mod chaos;
+mod crashes;
+mod docs;
+mod hostile;
+mod races;
+mod secrets;
+mod story;
