@@ -1,5 +1,7 @@
 //! Tokens: made once, shown once, kept as a hash; who they speak for and what that one may do.
 
+use std::time::{Duration, Instant};
+
 use conductor_api::types::{Time, Token, TokenRequest};
 use conductor_domain::{
     ids::{PrincipalId, TokenId},
@@ -14,6 +16,8 @@ use crate::{
     progress::Progress,
     refusal::{not_found, refuse},
 };
+
+const PRINCIPAL_KEPT: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
@@ -65,8 +69,25 @@ fn new_token() -> Result<String> {
 }
 
 impl Engine {
+    /// Who a token speaks for; looked up at most once a second: one revoked on another server lives that
+    /// much longer here.
     pub async fn principal(&self, token: &str) -> Result<Option<Principal>> {
         let hash = hash(token);
+        let known = self.principals.lock().ok().and_then(|known| known.get(&hash).cloned());
+        if let Some((principal, _)) = known.filter(|(_, at)| at.elapsed() < PRINCIPAL_KEPT) {
+            return Ok(Some(principal));
+        }
+        let principal = self.look_up_principal(hash.clone()).await?;
+        if let (Some(principal), Ok(mut known)) = (&principal, self.principals.lock()) {
+            if known.len() > 1_000 {
+                known.clear();
+            }
+            known.insert(hash, (principal.clone(), Instant::now()));
+        }
+        Ok(principal)
+    }
+
+    async fn look_up_principal(&self, hash: Vec<u8>) -> Result<Option<Principal>> {
         let found = self.db.read(move |tx| tx.token_by_hash(&hash)).await?;
         Ok(found.map(|(_, row)| Principal {
             name: row.name,
@@ -171,7 +192,8 @@ impl Engine {
 
     pub async fn revoke_token(&self, id: TokenId, actor: &str) -> Result<()> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
-        self.db
+        let revoked = self
+            .db
             .write(move |tx| {
                 let now = context.now();
                 if !tx.revoke_token(context.organisation, id, now)? {
@@ -180,7 +202,11 @@ impl Engine {
                 let told = json!({ "token": id });
                 Progress::new(tx, &context, now).event("token.revoked", &actor, None, None, None, told)
             })
-            .await
+            .await;
+        if let Ok(mut known) = self.principals.lock() {
+            known.clear();
+        }
+        revoked
     }
 }
 

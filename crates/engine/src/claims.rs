@@ -15,7 +15,8 @@ pub(crate) fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) 
             Some(id) => {
                 let resource =
                     tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
-                if let Ok(prepared) = prepare(tx, context, &row, &resource, row.fence)? {
+                let application = tx.application_of(row.change)?;
+                if let Ok(prepared) = prepare(tx, context, &row, &resource, application, row.fence)? {
                     jobs.push(prepared.order);
                 }
             }
@@ -30,6 +31,7 @@ pub(crate) fn claim(
     context: &Context,
     ask: &Acquire,
     row: OperationRow,
+    application: Option<String>,
     now: i64,
 ) -> Result<Option<JobOrder>> {
     let lease = context.lease.as_millis() as i64;
@@ -39,7 +41,7 @@ pub(crate) fn claim(
         return describe_order(tx, context, &row, fence);
     };
     let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
-    let prepared = prepare(tx, context, &row, &resource, resource.fence + 1)?;
+    let prepared = prepare(tx, context, &row, &resource, application, resource.fence + 1)?;
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(missing) => {

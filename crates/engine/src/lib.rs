@@ -24,7 +24,7 @@ mod turns;
 mod views;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{Arc, Mutex},
     time::Duration,
@@ -86,6 +86,8 @@ pub struct Engine {
     pub(crate) reaper: Mutex<sweep::Reaper>,
     pub(crate) counters: Arc<metrics::Counters>,
     pub(crate) turns: turns::Turns,
+    /// By token hash, for a moment.
+    pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
     /// When each worker was last noted as alive.
     pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
     pub key_made: bool,
@@ -130,6 +132,7 @@ impl Engine {
             reaper: Mutex::default(),
             counters: Arc::default(),
             turns: turns::Turns::default(),
+            principals: Mutex::default(),
             seen: Mutex::default(),
             key_made: opened.key_made,
             migrated: opened.migrated,

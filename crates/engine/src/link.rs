@@ -245,8 +245,8 @@ impl Engine {
                     if ready.is_empty() {
                         break;
                     }
-                    for row in ready {
-                        acquired.jobs.extend(claim(tx, &context, &ask, row, now)?);
+                    for (row, application) in ready {
+                        acquired.jobs.extend(claim(tx, &context, &ask, row, application, now)?);
                     }
                     if acquired.jobs.len() >= ask.slots as usize {
                         break;

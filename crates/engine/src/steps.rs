@@ -100,6 +100,7 @@ pub(crate) fn prepare(
     context: &Context,
     operation: &OperationRow,
     row: &ResourceRow,
+    application: Option<String>,
     fence: i64,
 ) -> Result<std::result::Result<Prepared, MissingOutput>> {
     let version = context.templates.get(tx, row.version, None)?;
@@ -137,7 +138,6 @@ pub(crate) fn prepare(
         OperationKind::Plan => StepKind::Plan,
         _ => StepKind::Update,
     };
-    let (environment, application) = tx.step_names(operation.change, row.environment)?;
     let step = Step {
         kind,
         operation: operation.id,
@@ -148,7 +148,7 @@ pub(crate) fn prepare(
             slug: row.slug.clone(),
             kind: row.key.kind.clone(),
             class: row.key.class.clone(),
-            environment: environment.unwrap_or_default(),
+            environment: row.environment_name.clone(),
             application,
         },
         config: version.config.clone(),

@@ -282,8 +282,6 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     for row in tx.dependents_of(&ids)?.into_iter().filter(|row| !row.workload) {
         dependents.entry(row.on).or_default().insert(row.resource);
     }
-    let environments: BTreeMap<_, String> =
-        tx.environments(context.organisation)?.into_iter().map(|row| (row.id, row.name)).collect();
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
@@ -297,7 +295,7 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             scope: row.domain_kind,
             sharing: row.key.tag.as_str().to_owned(),
             organisation: context.organisation_name.clone(),
-            environment: environments.get(&row.environment).cloned().unwrap_or_default(),
+            environment: row.environment_name,
             template: version.name.clone(),
             template_version: version.version.to_string(),
             state: row.state,

@@ -42,15 +42,14 @@ impl Tx<'_> {
         let owner = Owner { organisation, kind: "log", id: change.0.as_bytes() };
         let body = self.sealer().seal(owner, &pack(lines)?)?;
         let count = lines.len() as i64;
-        let row = self.query_one(
-            "UPDATE log_heads SET next_seq = next_seq + $2 WHERE change_id = $1 RETURNING next_seq",
+        self.put_one(
+            "UPDATE log_heads SET next_seq = next_seq + $2 WHERE change_id = $1",
             params![change, count],
         )?;
-        let next = row.ok_or_else(|| Error::Corrupt("a change without a log".into()))?.int(0)?;
         self.put(
             "INSERT INTO log_chunks (change_id, first_seq, count, organisation_id, operation_id, body, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-            params![change, next - count, count, organisation, operation, body, now],
+             SELECT change_id, next_seq - $2, $2, $3, $4, $5, $6 FROM log_heads WHERE change_id = $1",
+            params![change, count, organisation, operation, body, now],
         )
     }
 

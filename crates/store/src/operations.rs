@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use conductor_domain::{
-    ids::{ChangeId, EnvironmentId, OperationId, OrganisationId, ResourceId, WorkerId},
+    ids::{ChangeId, OperationId, OrganisationId, ResourceId, WorkerId},
     lifecycle::{OperationKind, OperationStatus},
 };
 use serde_json::Value as Json;
@@ -248,14 +248,14 @@ impl Tx<'_> {
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
-    /// The next operations ready for these managers; `owner` limits them to one embedded process's changes.
+    /// The next operations ready for these managers, and the application each is done for; `owner` limits them to one embedded process's changes.
     pub fn ready_operations(
         &mut self,
         managers: &[String],
         owner: Option<Uuid>,
         now: i64,
         limit: i64,
-    ) -> Result<Vec<OperationRow>> {
+    ) -> Result<Vec<(OperationRow, Option<String>)>> {
         if managers.is_empty() || limit == 0 {
             return Ok(vec![]);
         }
@@ -271,13 +271,14 @@ impl Tx<'_> {
         };
         let rows = self.query(
             &format!(
-                "SELECT {COLUMNS} FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
+                "SELECT {COLUMNS}, (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id
+                     WHERE c.id = o.change_id) FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
                  AND o.not_before <= $1{mine}
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
             &values,
         )?;
-        rows.iter().map(operation_row).collect()
+        rows.iter().map(|row| Ok((operation_row(row)?, row.opt(25, Row::text)?.map(str::to_owned)))).collect()
     }
 
     /// When the next one that is held back by a retry's pause becomes ready.
@@ -416,19 +417,13 @@ impl Tx<'_> {
             .collect()
     }
 
-    /// Names a step is told: its environment and the application it is done for.
-    pub fn step_names(
-        &mut self,
-        change: ChangeId,
-        environment: EnvironmentId,
-    ) -> Result<(Option<String>, Option<String>)> {
+    /// The application an operation is done for.
+    pub fn application_of(&mut self, change: ChangeId) -> Result<Option<String>> {
         let row = self.query_one(
-            "SELECT (SELECT e.name FROM environments e WHERE e.id = $2),
-                 (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id WHERE c.id = $1)",
-            params![change, environment],
+            "SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id WHERE c.id = $1",
+            params![change],
         )?;
-        let Some(row) = row else { return Ok((None, None)) };
-        Ok((row.opt(0, Row::text)?.map(str::to_owned), row.opt(1, Row::text)?.map(str::to_owned)))
+        row.map(|row| Ok(row.text(0)?.to_owned())).transpose()
     }
 
     /// Operations that come right after this one.

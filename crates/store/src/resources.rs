@@ -19,6 +19,7 @@ pub struct ResourceRow {
     pub id: ResourceId,
     pub organisation: OrganisationId,
     pub environment: EnvironmentId,
+    pub environment_name: String,
     pub key: Key,
     pub domain_kind: String,
     pub name: String,
@@ -53,7 +54,8 @@ const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.doma
     r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
     r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
     r.outputs, r.manager_state, r.external_id, r.message, r.error, r.fence, r.waiters, r.replaced_by, r.created_by,
-    r.created_at, r.updated_at FROM resources r JOIN domains d ON d.id = r.domain_id";
+    r.created_at, r.updated_at, e.name FROM resources r JOIN domains d ON d.id = r.domain_id
+    JOIN environments e ON e.id = r.environment_id";
 
 fn resource_row(row: &Row) -> Result<ResourceRow> {
     Ok(ResourceRow {
@@ -94,6 +96,7 @@ fn resource_row(row: &Row) -> Result<ResourceRow> {
         created_by: row.text(32)?.to_owned(),
         created_at: row.int(33)?,
         updated_at: row.int(34)?,
+        environment_name: row.text(35)?.to_owned(),
     })
 }
 

@@ -44,6 +44,8 @@ pub(crate) fn open_connection(path: &Path) -> Result<Connection> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "cache_size", -16_000)?;
+    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
     connection.set_prepared_statement_cache_capacity(256);
     Ok(connection)
 }
