@@ -42,8 +42,9 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
     if at > SCHEMA {
         return Err(Error::NewerSchema);
     }
-    for (index, text) in MIGRATIONS.iter().enumerate().skip(at as usize) {
+    for text in MIGRATIONS.iter().skip(at as usize) {
         for statement in statements(text) {
+            let statement = with_moves(&statement);
             let statement = if tx.is_postgres() {
                 statement.replace("/*rowid*/", "").replace("/*busy*/", "WITH (fillfactor = 70)")
             } else {
@@ -53,9 +54,6 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
                     .replace("/*busy*/", "WITHOUT ROWID")
             };
             tx.execute(&statement, &[])?;
-        }
-        if index == 0 {
-            write_moves(tx)?;
         }
     }
     if at < SCHEMA {
@@ -76,27 +74,21 @@ fn statements(text: &str) -> impl Iterator<Item = String> {
     statements.into_iter().filter(|statement| !statement.is_empty())
 }
 
-/// The same tables as in the types: every move that is allowed, and staying.
-fn write_moves(tx: &mut Tx<'_>) -> Result<()> {
-    fn put<T: Copy>(
-        tx: &mut Tx<'_>,
-        table: &str,
-        all: &[T],
-        moves: &[(T, T)],
-        word: fn(T) -> &'static str,
-    ) -> Result<()> {
-        let staying = all.iter().map(|&one| (one, one));
-        for (prev, next) in staying.chain(moves.iter().copied()) {
-            tx.put(
-                &format!("INSERT INTO {table} (prev, next) VALUES ($1, $2)"),
-                params![word(prev), word(next)],
-            )?;
-        }
-        Ok(())
-    }
-    put(tx, "state_moves", State::ALL, STATE_MOVES, State::as_str)?;
-    put(tx, "operation_moves", OperationStatus::ALL, OPERATION_MOVES, OperationStatus::as_str)?;
-    put(tx, "change_moves", ChangeStatus::ALL, CHANGE_MOVES, ChangeStatus::as_str)
+/// `'a>b', …`: every move that is allowed, and staying.
+fn moves<T: Copy>(all: &[T], moves: &[(T, T)], word: fn(T) -> &'static str) -> String {
+    let staying = all.iter().map(|&one| (one, one));
+    let every = staying.chain(moves.iter().copied());
+    every.map(|(prev, next)| format!("'{}>{}'", word(prev), word(next))).collect::<Vec<_>>().join(", ")
+}
+
+fn with_moves(statement: &str) -> String {
+    statement
+        .replace("/*state moves*/", &moves(State::ALL, STATE_MOVES, State::as_str))
+        .replace(
+            "/*operation moves*/",
+            &moves(OperationStatus::ALL, OPERATION_MOVES, OperationStatus::as_str),
+        )
+        .replace("/*change moves*/", &moves(ChangeStatus::ALL, CHANGE_MOVES, ChangeStatus::as_str))
 }
 
 /// Another process may have migrated further while this one was running.

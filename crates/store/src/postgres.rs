@@ -21,7 +21,7 @@ use crate::{
 
 const CHANNEL: &str = "conductor";
 const TRIES: usize = 8;
-const RING_PAUSE: Duration = Duration::from_millis(4);
+const RING_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Postgres {
     pub writers: Sender<Box<dyn Work>>,
