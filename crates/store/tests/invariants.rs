@@ -1,12 +1,23 @@
 //! What the types forbid, the database refuses as well: illegal moves, and two living things of one key.
 
+use std::path::PathBuf;
+
 use conductor_domain::lifecycle::{STATE_MOVES, State};
 use conductor_store::OpenOptions;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
+/// The folder goes when the test ends.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
 /// A fresh database, opened behind the store's back. References are not checked there, so that a row can stand alone.
-fn database() -> Connection {
+fn database() -> (Folder, Connection) {
     let folder = std::env::temp_dir().join(format!("conductor-invariants-{}", Uuid::now_v7()));
     let path = folder.join("c.db");
     let options = OpenOptions {
@@ -19,8 +30,7 @@ fn database() -> Connection {
     drop(options.open().unwrap());
     let connection = Connection::open(&path).unwrap();
     connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
-    std::fs::remove_dir_all(folder).unwrap();
-    connection
+    (Folder(folder), connection)
 }
 
 fn place(state: State) -> &'static str {
@@ -48,7 +58,7 @@ fn insert(connection: &Connection, state: State, key: &str) -> rusqlite::Result<
 
 #[test]
 fn only_the_moves_of_the_types_are_possible() {
-    let connection = database();
+    let (_folder, connection) = database();
     for (i, &from) in State::ALL.iter().enumerate() {
         for (j, &to) in State::ALL.iter().enumerate() {
             let id = insert(&connection, from, &format!("{i}-{j}")).unwrap();
@@ -64,7 +74,7 @@ fn only_the_moves_of_the_types_are_possible() {
 
 #[test]
 fn a_key_has_one_living_resource_and_any_number_of_dead_ones() {
-    let connection = database();
+    let (_folder, connection) = database();
     insert(&connection, State::Provisioned, "orders").unwrap();
     for dead in [State::Destroyed, State::Destroyed, State::Destroy] {
         insert(&connection, dead, "orders").unwrap();
@@ -75,7 +85,7 @@ fn a_key_has_one_living_resource_and_any_number_of_dead_ones() {
 
 #[test]
 fn where_a_resource_stands_cannot_be_said_twice_differently() {
-    let connection = database();
+    let (_folder, connection) = database();
     let id = insert(&connection, State::Provisioned, "orders").unwrap();
     let lie = connection.execute("UPDATE resources SET place = 'gone' WHERE id = ?1", params![id]);
     assert!(lie.unwrap_err().to_string().starts_with("CHECK"));
