@@ -33,7 +33,7 @@ run: build ## build, deploy an example on the embedded default, query its databa
 	@scripts/setup python3
 	@CONDUCTOR_BIN=$(CONDUCTOR) scripts/demo
 
-up: build ## the server with its page, in the foreground
+up: build ## the server on the embedded default, in the foreground
 	@exec $(CONDUCTOR) up
 
 setup: ## install what the tests need, into a cache outside the checkout

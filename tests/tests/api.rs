@@ -305,3 +305,65 @@ fn metrics_count_what_happened() {
         assert!(text.lines().any(|line| line.starts_with(series)), "no {series}: {text}");
     }
 }
+
+fn git(folder: &std::path::Path, args: &[&str]) -> String {
+    let output = std::process::Command::new("git")
+        .args(["-c", "user.name=test", "-c", "user.email=test@example.invalid"])
+        .args(args)
+        .current_dir(folder)
+        .output()
+        .expect("git");
+    assert!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn a_push_deploys_the_score_file_of_its_commit_once() {
+    let house = House::new(Shape::Up { workers: 0 });
+    let place = &house.place;
+    place.apply_things();
+    let repository = place.path("repository");
+    std::fs::create_dir(&repository).unwrap();
+    git(&repository, &["init", "--quiet", "--initial-branch=main", "."]);
+    std::fs::write(
+        repository.join("score.yaml"),
+        Score::new("shop").thing("db", json!({ "note": "first" })).text(),
+    )
+    .unwrap();
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "--quiet", "-m", "first"]);
+    let first = git(&repository, &["rev-parse", "HEAD"]);
+    // What is pushed is what is deployed, not what came after it.
+    std::fs::write(repository.join("score.yaml"), "nonsense").unwrap();
+    git(&repository, &["commit", "--quiet", "-am", "second"]);
+    let url = format!("file://{}", repository.display());
+    place.apply(
+        "shop",
+        &format!("kind: Application\nname: shop\nrepository: {url}\nbranches: {{ main: dev }}\n"),
+    );
+
+    let api = house.api();
+    let push = |reference: &str, commit: &str, url: &str| json!({ "ref": reference, "after": commit, "repository": { "clone_url": url } });
+    let answer = api.post("/api/v1/hooks/git", &push("refs/heads/main", &first, &url)).json();
+    let deployment = &answer["deployments"][0];
+    assert_eq!(deployment["commit"], json!(first), "{answer}");
+    let id = deployment["id"].as_str().unwrap().to_owned();
+    let ended = eventually("the pushed commit is deployed", seconds(20), || {
+        let now = api.get(&format!("/api/v1/deployments/{id}")).json();
+        (now["completedAt"].is_string()).then_some(now)
+    });
+    assert_eq!(ended["status"], "succeeded", "{ended}");
+    assert_eq!(place.world.done(), [("create".to_owned(), "first".to_owned())]);
+
+    let again = api.post("/api/v1/hooks/git", &push("refs/heads/main", &first, &url)).json();
+    assert_eq!(again["deployments"][0]["id"], json!(id), "a delivery that is repeated deploys nothing new");
+    for (reference, commit, url) in [
+        ("refs/heads/other", first.as_str(), url.as_str()),
+        ("refs/tags/v1", &first, &url),
+        ("refs/heads/main", "0000000000000000000000000000000000000000", &url),
+        ("refs/heads/main", &first, "https://elsewhere.invalid/shop.git"),
+    ] {
+        let answer = api.post("/api/v1/hooks/git", &push(reference, commit, url)).json();
+        assert!(answer["ignored"].is_string(), "{answer}");
+    }
+}

@@ -476,3 +476,39 @@ fn the_workload_is_handed_over_with_its_placeholders_filled_in() {
     assert!(holding.iter().all(|file| !file.exists()), "the workload's files are left: {holding:?}");
     house.is_empty();
 }
+
+#[test]
+fn a_unique_parameter_belongs_to_one_living_resource() {
+    let house = embedded();
+    let place = &house.place;
+    place.apply(
+        "host",
+        "kind: Template\nname: host\ntype: host\nversion: 1.0.0\nmanager: database\nconfig: { engine: sqlite }\nparameters:\n  type: object\n  properties: { name: { type: string, unique: true } }\n",
+    );
+    let score = |app: &str, name: &str| {
+        Score::new(app).with("host", resource("host", json!({ "name": name }))).text()
+    };
+    place.deploy(&score("first", "www"));
+    let refused = place.deploy_in_vain(&score("second", "www"));
+    assert!(refused.all().contains("first-host") && refused.all().contains("`name`"), "{}", refused.all());
+    place.deploy(&score("second", "api"));
+    place.destroy("first");
+    place.deploy(&score("third", "www"));
+}
+
+#[test]
+fn what_another_deployment_waits_for_is_not_cancelled_with_the_first() {
+    let house = House::new(Shape::Up { workers: 0 });
+    house.place.apply_things();
+    let api = house.api();
+    let wants =
+        |app: &str| Score::new(app).with("db", shared("thing", "orders", json!({ "takes": 2 }))).text();
+    let first = api.deploy(&wants("first"));
+    house.place.world.wait_for_a_run();
+    let second = api.deploy(&wants("second"));
+    house.place.ok(&["cancel", &first.id.unwrap().to_string()]);
+    assert_eq!(api.settled(&first, seconds(20)).status, "cancelled");
+    let ended = api.settled(&second, seconds(20));
+    assert_eq!(ended.status, "succeeded", "{ended:?}");
+    assert_eq!(house.place.world.done().len(), 1, "made once, and not begun again");
+}
