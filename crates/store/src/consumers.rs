@@ -106,26 +106,13 @@ impl Tx<'_> {
     /// Uses that begin; one that was leaving stays.
     pub fn join_consumers(&mut self, rows: &[NewConsumer]) -> Result<()> {
         let rows: Vec<Vec<Value>> = rows.iter().map(NewConsumer::values).collect();
-        for piece in rows.chunks(64) {
-            let mut next = 1;
-            let mut tuples = Vec::with_capacity(piece.len());
-            for row in piece {
-                tuples.push(format!("({})", crate::tx::placeholders(next, row.len())));
-                next += row.len();
-            }
-            let values: Vec<Value> = piece.iter().flatten().cloned().collect();
-            self.put(
-                &format!(
-                    "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id,
-                         state, params, change_id, since) VALUES {}
-                     ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
-                     SET state = 'active', params = excluded.params, change_id = excluded.change_id",
-                    tuples.join(", ")
-                ),
-                &values,
-            )?;
-        }
-        Ok(())
+        self.put_rows(
+            "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id, state,
+                 params, change_id, since) VALUES",
+            &rows,
+            "ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
+             SET state = 'active', params = excluded.params, change_id = excluded.change_id",
+        )
     }
 
     pub fn leave_consumer(

@@ -48,8 +48,7 @@ impl Tx<'_> {
             .collect();
         self.put_rows(
             "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship) VALUES",
-            &rows,
-        )
+            &rows, "")
     }
 
     pub fn dependencies_of(&mut self, ids: &BTreeSet<ResourceId>) -> Result<Vec<DependencyRow>> {

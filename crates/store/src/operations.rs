@@ -173,15 +173,14 @@ impl Tx<'_> {
             "INSERT INTO operations (id, organisation_id, change_id, plan_number, resource_id, kind, prev_status, status,
                  generation, conditional, releasing, queue_id, open_predecessors, attempt, retries, not_before, fence,
                  renewals, lines, lease_ms, payload, created_at) VALUES",
-            &rows,
-        )
+            &rows, "")
     }
 
     /// Pairs of an operation and what comes before it.
     pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId)]) -> Result<()> {
         let rows: Vec<Vec<Value>> =
             edges.iter().map(|(after, before)| vec![after.into(), before.into()]).collect();
-        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows)
+        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows, "")
     }
 
     pub fn insert_wait(

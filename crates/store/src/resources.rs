@@ -316,8 +316,7 @@ impl Tx<'_> {
                  slug, workload, template_version_id, prev_state, state, place, status, kept_by, protected, generation,
                  observed_generation, spec, fence, waiters, lineage_id, made_change_id, spec_change_id, created_by,
                  created_at, updated_at) VALUES",
-            &rows,
-        )
+            &rows, "")
     }
 
     /// A new desired state; the one before is kept as a revision.

@@ -67,8 +67,8 @@ impl Tx<'_> {
         }
     }
 
-    /// Many rows of one table in one statement: `head` ends in `VALUES`.
-    pub fn put_rows(&mut self, head: &str, rows: &[Vec<Value>]) -> Result<()> {
+    /// Many rows of one table in one statement: `head` ends in `VALUES`, `tail` follows them.
+    pub fn put_rows(&mut self, head: &str, rows: &[Vec<Value>], tail: &str) -> Result<()> {
         for piece in rows.chunks(64) {
             let mut next = 1;
             let tuples: Vec<String> = piece
@@ -80,7 +80,7 @@ impl Tx<'_> {
                 })
                 .collect();
             let values: Vec<Value> = piece.iter().flatten().cloned().collect();
-            self.put(&format!("{head} {}", tuples.join(", ")), &values)?;
+            self.put(&format!("{head} {} {tail}", tuples.join(", ")), &values)?;
         }
         Ok(())
     }
