@@ -284,10 +284,11 @@ fn same_identity_agrees(wanted: &mut BTreeMap<&str, Wanted>) -> Result<(), PlanE
 
 fn in_order(wanted: BTreeMap<&str, Wanted>) -> Result<Vec<Wanted>, PlanError> {
     let names: Vec<&str> = wanted.keys().copied().collect();
-    let index: BTreeMap<&str, usize> = names.iter().enumerate().map(|(i, name)| (*name, i)).collect();
     let depends_on: Vec<Vec<usize>> = wanted
         .values()
-        .map(|one| one.depends_on.iter().filter_map(|d| index.get(d.requirement.as_str()).copied()).collect())
+        .map(|one| {
+            one.depends_on.iter().filter_map(|d| names.binary_search(&d.requirement.as_str()).ok()).collect()
+        })
         .collect();
     let order = dependency_order(&depends_on).map_err(|cycle| {
         let path: Vec<&str> = cycle.0.iter().map(|&i| names[i]).collect();
