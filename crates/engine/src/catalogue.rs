@@ -170,14 +170,7 @@ impl Engine {
             }?;
             if applied.action != "unchanged" && !request.dry_run {
                 let told = json!({ "kind": kind, "name": name, "action": applied.action });
-                Progress::new(tx, &context, now).event(
-                    "catalogue.applied",
-                    &actor,
-                    None,
-                    None,
-                    None,
-                    told,
-                )?;
+                note(tx, &context, &actor, told)?;
             }
             // A dry run is a real one that is not kept.
             if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
@@ -200,14 +193,7 @@ impl Engine {
                     return Err(not_found("rule", &name, &known));
                 }
                 let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
-                Progress::new(tx, &context, context.now()).event(
-                    "catalogue.applied",
-                    &actor,
-                    None,
-                    None,
-                    None,
-                    told,
-                )
+                note(tx, &context, &actor, told)
             })
             .await
     }
@@ -217,6 +203,11 @@ impl Engine {
         let (context, digest) = (self.context.clone(), digest.to_owned());
         self.db.write(move |tx| tx.keep_blob(context.organisation, &digest, &body, context.now())).await
     }
+}
+
+/// The catalogue changed, by whom and how.
+fn note(tx: &mut Tx<'_>, context: &Context, actor: &str, told: Value) -> Result<()> {
+    Progress::new(tx, context, context.now()).event("catalogue.applied", actor, None, None, None, told)
 }
 
 fn applied(kind: &str, name: &str, action: &str) -> Applied {

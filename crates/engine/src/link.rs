@@ -12,7 +12,7 @@ use conductor_api::worker::{
     WorkerLink,
 };
 use conductor_domain::{
-    ids::{OperationId, WorkerId},
+    ids::WorkerId,
     lifecycle::{ErrorCode, OperationStatus},
 };
 use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow, states::StateWrite};
@@ -283,12 +283,4 @@ fn keep_journal(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, entries:
     let plain = serde_json::to_vec(&journal).unwrap_or_default();
     let sealed = tx.sealer().seal(owner, &plain)?;
     tx.set_journal(row.id, sealed)
-}
-
-impl Engine {
-    /// Whether an operation of this id is known to have ended; for tests and doctor.
-    pub async fn operation_over(&self, id: OperationId) -> Result<bool> {
-        let row = self.db.read(move |tx| tx.operation(id)).await?;
-        Ok(row.is_some_and(|row| row.status.is_over()))
-    }
 }

@@ -3,7 +3,7 @@
 use conductor_domain::ids::{OrganisationId, ResourceId};
 use serde_json::Value as Json;
 
-use crate::{Owner, Result, Row, Tx, params};
+use crate::{Owner, Result, Tx, params};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateWrite {
@@ -101,14 +101,5 @@ impl Tx<'_> {
 
     pub fn unlock_state(&mut self, resource: ResourceId) -> Result<()> {
         self.put("DELETE FROM state_locks WHERE resource_id = $1", params![resource])
-    }
-
-    /// Number, serial and time of every version kept.
-    pub fn state_versions(&mut self, resource: ResourceId) -> Result<Vec<(i64, i64, i64)>> {
-        let rows = self.query(
-            "SELECT number, serial, created_at FROM states WHERE resource_id = $1 ORDER BY number",
-            params![resource],
-        )?;
-        rows.iter().map(|row: &Row| Ok((row.int(0)?, row.int(1)?, row.int(2)?))).collect()
     }
 }

@@ -62,15 +62,7 @@ impl Differ<'_> {
         let new = if shape.version.create_first {
             self.create(shape, key, Some(old), vec![])
         } else {
-            let destroy = self.operation(
-                Some(old.id),
-                OperationKind::Destroy,
-                old.generation,
-                false,
-                manager.as_deref(),
-                &[],
-                vec![],
-            );
+            let destroy = self.destruction(old, manager.as_deref(), vec![]);
             let new = self.create(shape, key, Some(old), vec![]);
             if let Some(create) = self.plan.operations.last_mut() {
                 create.after.push(destroy);

@@ -173,18 +173,22 @@ impl Differ<'_> {
             .filter_map(|dependent| self.made.get(dependent).copied())
             .chain(tail.iter().copied())
             .collect();
-        let id = self.operation(
-            Some(resource.id),
-            OperationKind::Destroy,
-            resource.generation,
-            false,
-            manager.as_deref(),
-            &[],
-            vec![],
-        );
-        if let Some(operation) = self.plan.operations.iter_mut().find(|op| op.id == id) {
-            operation.after = before.into_iter().collect();
+        self.destruction(resource, manager.as_deref(), before.into_iter().collect());
+    }
+
+    /// The operation that destroys, after these.
+    pub(super) fn destruction(
+        &mut self,
+        resource: &ResourceView,
+        manager: Option<&str>,
+        after: Vec<OperationId>,
+    ) -> OperationId {
+        let (id, generation) = (Some(resource.id), resource.generation);
+        let operation = self.operation(id, OperationKind::Destroy, generation, false, manager, &[], vec![]);
+        if let Some(planned) = self.plan.operations.last_mut() {
+            planned.after = after;
         }
+        operation
     }
 
     /// Create-first replacements: the old ones go last.
@@ -201,18 +205,7 @@ impl Differ<'_> {
         for old in replaced {
             let resource = &self.snapshot.resources[&old];
             let manager = self.snapshot.versions.get(&resource.version).map(|v| v.manager.clone());
-            let id = self.operation(
-                Some(old),
-                OperationKind::Destroy,
-                resource.generation,
-                false,
-                manager.as_deref(),
-                &[],
-                vec![],
-            );
-            if let Some(operation) = self.plan.operations.iter_mut().find(|op| op.id == id) {
-                operation.after = tail.to_vec();
-            }
+            self.destruction(resource, manager.as_deref(), tail.to_vec());
         }
     }
 }
