@@ -19,6 +19,7 @@ use conductor_domain::{
     },
     schema::Schema,
     score::{self, Manifest},
+    sharing::SharingTerms,
     workload,
 };
 use petgraph::{algo::toposort, graph::DiGraph};
@@ -79,6 +80,10 @@ fn version(id: u128, kind: &str) -> Arc<TemplateVersion> {
         can_observe: false,
         can_plan: false,
         create_first: false,
+        requires: BTreeMap::new(),
+        sharing: SharingTerms::default(),
+        retain: false,
+        grace: 0,
         content: None,
     })
 }
@@ -94,24 +99,23 @@ fn snapshot(manifest: &Manifest) -> Snapshot {
         .keys()
         .map(|name| key("thing", KeyTag::Dedicated, format!("{application}/{name}")));
     let own = key(workload::TYPE, KeyTag::Workload, application.to_string());
+    let environment = EnvironmentView {
+        id: EnvironmentId(Uuid::from_u128(5)),
+        name: "dev".into(),
+        kind: "development".into(),
+        labels: BTreeMap::new(),
+        domain,
+        grace: 0,
+    };
+    let asker = ApplicationView { id: application, name: "big".into(), labels: BTreeMap::new() };
+    let (organisation, global) = (DomainId(Uuid::from_u128(6)), DomainId(Uuid::from_u128(7)));
     Snapshot {
-        environment: EnvironmentView {
-            id: EnvironmentId(Uuid::from_u128(5)),
-            name: "dev".into(),
-            kind: "development".into(),
-            domain,
-        },
-        organisation_domain: DomainId(Uuid::from_u128(6)),
-        global_domain: DomainId(Uuid::from_u128(7)),
-        application: ApplicationView { id: application, name: "big".into(), labels: BTreeMap::new() },
         default_workload: Some(built_in.id),
         versions: BTreeMap::from([(thing.id, thing), (built_in.id, built_in)]),
-        rules: vec![],
         types: vec!["thing".into()],
-        resources: BTreeMap::new(),
+        kinds: BTreeSet::from(["thing".to_owned(), workload::TYPE.to_owned()]),
         keys: keys.chain([own]).map(|key| (key, None)).collect(),
-        missing: BTreeSet::new(),
-        external: BTreeMap::new(),
+        ..Snapshot::new(environment, organisation, global, asker)
     }
 }
 

@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::types::{
     Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
     DeploymentRequest, DestroyRequest, Environment, Event, LogPage, Operation, OutputsByRequirement, Page,
-    Problem, Resource, Rule, Template, Token, TokenRequest, WorkerInfo,
+    Pool, Problem, Resource, Rule, Template, Token, TokenRequest, WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -229,6 +229,11 @@ impl Client {
         self.send("POST", format!("/resources/{id}/consumers"), request).await
     }
 
+    /// Takes back a destruction that is still in its grace period.
+    pub async fn undelete(&self, id: ResourceId) -> ClientResult<Resource> {
+        self.send("POST", format!("/resources/{id}/undelete"), &serde_json::json!({})).await
+    }
+
     pub async fn operations(&self, filter: &ListFilter) -> ClientResult<Vec<Operation>> {
         self.list("/operations", filter).await
     }
@@ -255,6 +260,14 @@ impl Client {
 
     pub async fn delete_rule(&self, name: &str) -> ClientResult<()> {
         self.call("DELETE", format!("/rules/{}", escape(name)), Bytes::new()).await
+    }
+
+    pub async fn pools(&self) -> ClientResult<Vec<Pool>> {
+        self.list("/pools", &ListFilter::default()).await
+    }
+
+    pub async fn delete_pool(&self, name: &str) -> ClientResult<()> {
+        self.call("DELETE", format!("/pools/{}", escape(name)), Bytes::new()).await
     }
 
     pub async fn workers(&self) -> ClientResult<Vec<WorkerInfo>> {

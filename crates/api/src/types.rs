@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, EnvironmentId, EventId, OperationId, ResourceId, TokenId, WorkerId},
+    ids::{
+        ApplicationId, ChangeId, EnvironmentId, EventId, OperationId, PoolId, ResourceId, TokenId, WorkerId,
+    },
     lifecycle::{
         Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status,
     },
+    plan::Candidate,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -101,6 +104,17 @@ pub struct PlanItem {
     #[schema(value_type = Option<String>)]
     pub phase: Option<Phase>,
     pub reason: String,
+    /// Those that could have served it, in the order in which they were looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<Object>)]
+    pub candidates: Vec<Candidate>,
+    /// How many more there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_candidates: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A deployment, a plan, or any other change: what `deploy`, `plan` and `destroy` end with.
@@ -237,6 +251,18 @@ pub struct Resource {
     pub depends_on: Vec<ResourceId>,
     #[schema(value_type = Vec<String>)]
     pub dependents: Vec<ResourceId>,
+    /// How many may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_consumers: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub pool: Option<PoolId>,
+    /// Who keeps it alive: `consumers`, `pool`, `hand` or `external`.
+    pub kept_by: String,
+    /// Nobody uses it: it is destroyed at this time, unless it is undeleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub destroy_after: Option<Time>,
     pub protected: bool,
     pub generation: i64,
     pub observed_generation: i64,
@@ -326,6 +352,38 @@ pub struct Rule {
     pub weight: u32,
     #[schema(value_type = String)]
     pub created_at: Time,
+}
+
+/// A pool, and how its members stand.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Pool {
+    #[schema(value_type = String)]
+    pub id: PoolId,
+    pub name: String,
+    pub environment: String,
+    pub template: String,
+    /// How many are kept ready.
+    pub size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<u64>,
+    pub sharing_policy: String,
+    /// `recycle`, `reset` or `keep`.
+    pub on_release: String,
+    pub auto: bool,
+    pub ready: u64,
+    pub claimed: u64,
+    pub creating: u64,
+    pub failed: u64,
+    /// How often one was ready, and how often none was.
+    pub claims: u64,
+    pub on_demand: u64,
+    #[schema(value_type = String)]
+    pub created_at: Time,
+    #[schema(value_type = String)]
+    pub updated_at: Time,
 }
 
 /// A catalogue document, as written; `content` is the digest of its packed files, sent before.

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use objects::{
-    ListFlags, LogFlags, NamedCommand, OperationsCommand, RecordCommand, ResourcesCommand, TokensCommand,
+    ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand, ResourcesCommand,
+    TokensCommand,
 };
 
 use crate::settings::SettingFlags;
@@ -84,7 +85,7 @@ pub enum Command {
         #[arg(long)]
         strict_score: bool,
     },
-    /// Bring the catalogue up to date: environments, templates, rules
+    /// Bring the catalogue up to date: environments, templates, rules, pools
     #[command(
         after_help = "Examples:\n  conductor apply -f catalog\n  conductor apply -f rules.yaml --dry-run"
     )]
@@ -183,6 +184,12 @@ pub enum Command {
     /// Rules: which template serves which requirement
     #[command(subcommand)]
     Rules(NamedCommand),
+    /// Pools: ready resources made ahead
+    #[command(
+        subcommand,
+        after_help = "Pools are defined by documents of kind Pool and kept at their size while `up` or a server runs."
+    )]
+    Pools(PoolsCommand),
     /// Workers and when they were last heard of
     #[command(subcommand)]
     Workers(NamedCommand),

@@ -4,6 +4,7 @@
 //! that a misspelling is shown on its line.
 
 pub mod document;
+mod pools;
 mod shape;
 
 use std::path::{Path, PathBuf};
@@ -107,6 +108,7 @@ fn read_source(source: &str) -> Result<Vec<Document>, Vec<Finding>> {
         return Err(vec![document::finding(1, 1, "", "the file is larger than 10 MB", "split it")]);
     }
     let documents = document::read(source).map_err(|finding| vec![finding])?;
+    let documents: Vec<Document> = documents.into_iter().flat_map(pools::expanded).collect();
     let mut mistakes: Vec<Finding> = documents.iter().flat_map(shape::check).collect();
     mistakes.truncate(limits::FINDINGS);
     if mistakes.is_empty() { Ok(documents) } else { Err(mistakes) }

@@ -85,6 +85,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Envs(command) => objects::environments(&context, command).await,
         Command::Templates(command) => objects::templates(&context, command).await,
         Command::Rules(command) => objects::rules(&context, command).await,
+        Command::Pools(command) => objects::pools(&context, command).await,
         Command::Workers(command) => objects::workers(&context, command).await,
         Command::Events(command) => objects::events(&context, command).await,
         Command::Tokens(command) => tokens::run(&context, command).await,

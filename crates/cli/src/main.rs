@@ -7,6 +7,7 @@ mod args;
 mod catalogue;
 mod clock;
 mod commands;
+mod confirm;
 mod connect;
 mod failure;
 mod follow;

@@ -1,6 +1,9 @@
 //! Templates and the rules that choose between them.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use conductor_score::Scope;
 use serde::{Deserialize, Serialize};
@@ -10,6 +13,7 @@ use crate::{
     ids::{TemplateId, TemplateVersionId},
     nearest,
     schema::Schema,
+    sharing::SharingTerms,
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +47,24 @@ pub struct TemplateVersion {
     pub can_plan: bool,
     /// Make the new one before the old one goes.
     pub create_first: bool,
+    /// Further resources that each of its own needs, as a Score file would ask for them.
+    pub requires: BTreeMap<String, conductor_score::Resource>,
+    pub sharing: SharingTerms,
+    /// Stays when nobody uses it any more.
+    pub retain: bool,
+    /// How long a destruction waits for somebody to think again, in microseconds.
+    pub grace: i64,
     pub content: Option<String>,
 }
 
 impl TemplateVersion {
     pub fn label(&self) -> String {
         format!("{}@{}", self.name, self.version)
+    }
+
+    /// Parameters that follow from what the template requires, not from what was asked for.
+    pub fn derived(&self) -> BTreeSet<String> {
+        if self.requires.is_empty() { BTreeSet::new() } else { self.schema.placeholder_defaults() }
     }
 }
 

@@ -108,6 +108,7 @@ ids! {
     TokenId = "tok" "token";
     PrincipalId = "usr" "principal";
     EventId = "ev" "event";
+    PoolId = "pool" "pool";
     /// A row whose lock serialises planning: everything, one organisation, or one environment.
     DomainId = "dom" "planning domain";
 }

@@ -1,11 +1,13 @@
 //! What Conductor knows, without what it runs on: no IO, no clock, no database. Ordered maps only.
 
 pub mod catalogue;
+pub mod condition;
 pub mod expr;
 pub mod ids;
 pub mod lifecycle;
 pub mod plan;
 pub mod schema;
+pub mod sharing;
 pub mod work;
 pub mod workload;
 

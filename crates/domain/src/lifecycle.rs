@@ -249,6 +249,18 @@ impl Fault {
     }
 }
 
+/// A span of microseconds in its largest whole unit: `36 h`, `90 s`.
+pub fn duration_text(span: i64) -> String {
+    let seconds = span / 1_000_000;
+    match seconds {
+        0 => format!("{} ms", span / 1_000),
+        s if s % 86_400 == 0 => format!("{} d", s / 86_400),
+        s if s % 3_600 == 0 => format!("{} h", s / 3_600),
+        s if s % 60 == 0 => format!("{} min", s / 60),
+        s => format!("{s} s"),
+    }
+}
+
 /// Every allowed move of a resource's state; staying is always allowed.
 pub const STATE_MOVES: &[(State, State)] = &[
     (State::Provision, State::Provisioned),

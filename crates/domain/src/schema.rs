@@ -70,6 +70,26 @@ impl Schema {
         self.annotated("unique")
     }
 
+    /// Whether a parameter of this name may be given.
+    pub fn declares(&self, name: &str) -> bool {
+        self.properties().any(|(declared, _)| declared == name)
+    }
+
+    /// The parameters it names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.properties().map(|(name, _)| name.as_str())
+    }
+
+    /// Parameters whose default refers to something else.
+    pub fn placeholder_defaults(&self) -> BTreeSet<String> {
+        self.properties()
+            .filter(|(_, property)| {
+                property.get("default").is_some_and(|default| default.to_string().contains("${"))
+            })
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
     /// Defaults first: matching, checks and steps all see them.
     pub fn with_defaults(&self, mut params: Params) -> Params {
         for (name, property) in self.properties() {

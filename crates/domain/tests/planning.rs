@@ -13,11 +13,12 @@ use conductor_domain::{
     },
     lifecycle::{Action, ConsumerState, ErrorCode, KeptBy, OperationKind, OperationStatus, State, Status},
     plan::{
-        ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, OpenOperation, Plan,
-        PlanError, ResourceView, Snapshot, Until, Want, plan,
+        ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Matches, OpenOperation,
+        Plan, PlanError, ResourceView, Rivals, Snapshot, Until, Want, plan,
     },
     schema::Schema,
     score::{self, Scope},
+    sharing::SharingTerms,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -58,6 +59,10 @@ fn template(n: u128, kind: &str, version: &str, schema: Value) -> Arc<TemplateVe
         can_observe: true,
         can_plan: false,
         create_first: false,
+        requires: BTreeMap::new(),
+        sharing: SharingTerms::default(),
+        retain: false,
+        grace: 0,
         content: None,
     })
 }
@@ -78,27 +83,26 @@ impl World {
         let versions = [template(1, "db", "1.0.0", schema.clone()), template(2, "net", "1.0.0", schema)];
         Self {
             snapshot: Snapshot {
-                environment: EnvironmentView {
-                    id: EnvironmentId(id(50)),
-                    name: "dev".into(),
-                    kind: "development".into(),
-                    domain: DomainId(id(51)),
-                },
-                organisation_domain: DomainId(id(52)),
-                global_domain: DomainId(id(53)),
-                application: ApplicationView {
-                    id: ApplicationId(id(60)),
-                    name: "web".into(),
-                    labels: BTreeMap::new(),
-                },
                 versions: versions.into_iter().map(|version| (version.id, version)).collect(),
-                rules: vec![],
                 types: vec!["db".into(), "net".into()],
-                default_workload: None,
-                resources: BTreeMap::new(),
-                keys: BTreeMap::new(),
-                missing: BTreeSet::new(),
-                external: BTreeMap::new(),
+                kinds: BTreeSet::from(["db".into(), "dbb".into(), "net".into()]),
+                ..Snapshot::new(
+                    EnvironmentView {
+                        id: EnvironmentId(id(50)),
+                        name: "dev".into(),
+                        kind: "development".into(),
+                        labels: BTreeMap::new(),
+                        domain: DomainId(id(51)),
+                        grace: 0,
+                    },
+                    DomainId(id(52)),
+                    DomainId(id(53)),
+                    ApplicationView {
+                        id: ApplicationId(id(60)),
+                        name: "web".into(),
+                        labels: BTreeMap::new(),
+                    },
+                )
             },
         }
     }
@@ -143,6 +147,7 @@ impl World {
                 environment: self.snapshot.environment.id,
                 requirement: "db".into(),
                 state: ConsumerState::Active,
+                outputs: BTreeSet::new(),
             })
             .collect();
         let resource = ResourceView {
@@ -162,7 +167,12 @@ impl World {
             workload: false,
             consumer_count: consumers.len() as u64,
             consumers,
+            max_consumers: None,
+            when: None,
+            pool: None,
+            buried_until: None,
             depends_on: BTreeSet::new(),
+            own: BTreeMap::new(),
             dependents: BTreeSet::new(),
             open_operation: None,
             attempted: true,
@@ -188,6 +198,15 @@ impl World {
                             Want::Key(key) => drop(self.snapshot.keys.entry(key).or_insert(None)),
                             Want::Resource(id) => drop(self.snapshot.missing.insert(id)),
                             Want::External(text) => drop(self.snapshot.external.insert(text, None)),
+                            Want::Pool(name) => drop(self.snapshot.pools.insert(name, None)),
+                            Want::Match(query, _) => {
+                                drop(self.snapshot.matches.insert(query, Matches::default()))
+                            }
+                            Want::Contracts(id) => drop(self.snapshot.contracts.insert(id, BTreeSet::new())),
+                            Want::Rivals(scope, kind, class) => {
+                                self.snapshot.rivals.insert((scope, kind, class), Rivals::default());
+                            }
+                            Want::Type(kind) => drop(self.snapshot.kinds.insert(kind)),
                         }
                     }
                 }
@@ -343,7 +362,7 @@ fn what_the_file_no_longer_names_is_removed_or_only_released() {
 fn the_protected_the_hand_made_and_the_depended_on_stay() {
     for (change, why) in [
         ((|view| view.protected = true) as fn(&mut ResourceView), "protected"),
-        (|view| view.kept_by = KeptBy::Hand, "by hand"),
+        (|view| view.kept_by = KeptBy::Hand, "retained"),
         (|view| view.dependents = BTreeSet::from([ResourceId(id(77))]), "depends on it"),
     ] {
         let mut world = World::new();

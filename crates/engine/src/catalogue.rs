@@ -12,6 +12,7 @@ use conductor_domain::{
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
     nearest,
     schema::Schema,
+    sharing::SharingTerms,
     work::Description,
 };
 use conductor_store::{
@@ -26,11 +27,13 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     planning::load_rules,
+    pools::apply_pool,
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
+    templates::{parse_duration, parse_requires},
 };
 
-const KINDS: [&str; 5] = ["Organisation", "Environment", "Application", "Template", "Rule"];
+const KINDS: [&str; 6] = ["Organisation", "Environment", "Application", "Template", "Rule", "Pool"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -42,6 +45,8 @@ struct EnvironmentDocument {
     environment_type: String,
     description: Option<String>,
     labels: Option<BTreeMap<String, String>>,
+    /// How long a destruction waits for somebody to think again.
+    grace: Option<String>,
 }
 
 fn development() -> String {
@@ -82,6 +87,13 @@ struct TemplateDocument {
     outputs: Option<BTreeMap<String, bool>>,
     replace: Option<String>,
     description: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    /// Further resources each of its own needs, as a Score file would ask for them.
+    requires: Option<Value>,
+    sharing: Option<SharingTerms>,
+    #[serde(default)]
+    retain: bool,
+    grace: Option<String>,
 }
 
 fn default_class() -> String {
@@ -104,13 +116,13 @@ struct RuleDocument {
     description: Option<String>,
 }
 
-fn invalid(path: &str, message: String, suggestion: Option<String>) -> conductor_store::Error {
+pub(crate) fn invalid(path: &str, message: String, suggestion: Option<String>) -> conductor_store::Error {
     let item =
         ProblemItem { path: path.into(), message: message.clone(), suggestion, ..ProblemItem::default() };
     refuse_all(ErrorCode::Invalid, format!("{path}: {message}"), &[item])
 }
 
-fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(kind: &str, name: &str, document: &Value) -> Result<T> {
     serde_json::from_value(document.clone()).map_err(|error| {
         let text = error.to_string();
         let quoted: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
@@ -157,6 +169,7 @@ impl Engine {
                 "Environment" => apply_environment(tx, &context, document, now),
                 "Application" => apply_application(tx, &context, document, now),
                 "Rule" => apply_rule(tx, &context, document, now),
+                "Pool" => apply_pool(tx, &context, document, now),
                 "Template" => apply_template(
                     tx,
                     &context,
@@ -210,7 +223,7 @@ fn note(tx: &mut Tx<'_>, context: &Context, actor: &str, told: Value) -> Result<
     Progress::new(tx, context, context.now()).event("catalogue.applied", actor, None, None, None, told)
 }
 
-fn applied(kind: &str, name: &str, action: &str) -> Applied {
+pub(crate) fn applied(kind: &str, name: &str, action: &str) -> Applied {
     Applied { kind: kind.into(), name: name.into(), version: None, action: action.into(), change: None }
 }
 
@@ -227,6 +240,7 @@ fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
 fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
     let name = document["name"].as_str().unwrap_or_default();
     let read: EnvironmentDocument = read("Environment", name, document)?;
+    check_span(&format!("Environment {name}.grace"), read.grace.as_deref())?;
     let before = tx.environment_by_name(context.organisation, name)?;
     let action = match &before {
         Some(before) if before.document == *document => return Ok(applied("Environment", name, "unchanged")),
@@ -366,6 +380,10 @@ fn apply_template(
             invalid(&format!("{at}.parameters"), format!("this is no JSON Schema: {error}"), None)
         })?;
     }
+    check_span(&format!("{at}.grace"), template.grace.as_deref())?;
+    if let Some(requires) = &template.requires {
+        check_requires(&at, requires)?;
+    }
     if let Some((_, kind, class)) = tx.template_by_name(context.organisation, name)?
         && (kind != template.template_type || class != template.class)
     {
@@ -427,6 +445,49 @@ fn apply_template(
         json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
     let change = start_describe(tx, context, &template.manager, payload, actor, now)?;
     Ok(Applied { change: Some(change), ..told })
+}
+
+fn check_span(at: &str, span: Option<&str>) -> Result<()> {
+    match span.filter(|span| parse_duration(span).is_none()) {
+        None => Ok(()),
+        Some(span) => {
+            let suggestion = Some("write it like `30s`, `10m`, `2h` or `3d`".to_owned());
+            Err(invalid(at, format!("`{span}` is no span of time"), suggestion))
+        }
+    }
+}
+
+/// What a template requires is asked for in Score's words, but for those that make no sense there.
+fn check_requires(at: &str, requires: &Value) -> Result<()> {
+    let resources = parse_requires(requires).map_err(|findings| {
+        let items: Vec<ProblemItem> = findings
+            .into_iter()
+            .map(|finding| ProblemItem {
+                path: format!("{at}.{}", finding.path.replacen("resources", "requires", 1)),
+                message: finding.message,
+                suggestion: finding.suggestion,
+                ..ProblemItem::default()
+            })
+            .collect();
+        let first = items.first().map_or_else(String::new, |item| format!("{}: {}", item.path, item.message));
+        refuse_all(ErrorCode::Invalid, first, &items)
+    })?;
+    for (name, resource) in resources {
+        let sharing = &resource.sharing;
+        let word = [
+            ("pool", sharing.pool.is_some()),
+            ("matching", sharing.matching.is_some()),
+            ("alias", sharing.alias.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(word, said)| said.then_some(word));
+        if let Some(word) = word {
+            let message = format!("`{word}` cannot be used for what a template requires");
+            let suggestion = Some("use `reference`, `sharing` or nothing for one of its own".to_owned());
+            return Err(invalid(&format!("{at}.requires.{name}"), message, suggestion));
+        }
+    }
+    Ok(())
 }
 
 /// The managers of every worker that was ever seen.
@@ -567,6 +628,10 @@ pub(crate) fn finish_describe(
         "canPlan": description.can_plan,
         "replace": template.replace,
         "description": template.description,
+        "requires": template.requires,
+        "sharing": template.sharing,
+        "retain": template.retain,
+        "grace": template.grace,
     });
     tx.insert_version(&VersionRow {
         id,

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time};
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, OperationId, ResourceId},
+    ids::{ApplicationId, ChangeId, DomainId, OperationId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus, Phase},
-    plan::{Effect, Intent, Plan},
+    plan::{Effect, Intent, Plan, Snapshot},
     score::{self, Manifest},
 };
 use conductor_store::{
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::{
     Context, Engine,
-    planning::{Place, Storing, plan_document, plan_now, wide_domains},
+    planning::{Place, Purpose, Storing, plan_document, plan_now, touched_domains, wide_domains},
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
     views,
@@ -130,17 +130,12 @@ impl Engine {
         check_application_name(&name)?;
         let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
         let body = serde_json::to_vec(&request).unwrap_or_default();
+        let mut domains = wide_domains(&context, &manifest).into_iter().collect();
         self.db
             .write(move |tx| {
                 let now = context.now();
                 let environment = environment(tx, &context, &request.environment)?;
-                let mut domains = wide_domains(&context, &manifest);
-                if domains.is_empty() {
-                    tx.lock_domain(environment.domain)?;
-                } else {
-                    domains.push(environment.domain);
-                    tx.lock_domains(&domains)?;
-                }
+                lock_known(tx, &mut domains, environment.domain)?;
                 let once = Once::read(tx, key.as_deref(), &body)?;
                 if let Some(change) = once.replayed(tx, &context)? {
                     return views::deployment(tx, &context, change);
@@ -162,8 +157,9 @@ impl Engine {
                     timeout_seconds: request.timeout_seconds,
                 };
                 let commit = request.commit.clone();
+                let kind = ChangeKind::Deploy;
                 let (id, view) =
-                    accept(tx, &context, &place, &intent, ChangeKind::Deploy, asked, commit, &actor, now)?;
+                    accept(tx, &context, &place, &intent, kind, asked, commit, &actor, &mut domains, now)?;
                 once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
@@ -181,7 +177,7 @@ impl Engine {
                 let environment = environment(tx, &context, &request.environment)?;
                 let place = Place { application: application_or_new(tx, &context, &name)?, environment };
                 let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
-                let (plan, snapshot) = plan_now(tx, &context, &place, &intent)?;
+                let (plan, snapshot) = plan_now(tx, &context, &place, &intent, Purpose::Show)?;
                 Ok(planned(&plan, &snapshot, ChangeKind::Deploy, &place))
             })
             .await
@@ -218,24 +214,26 @@ impl Engine {
                 .db
                 .read(move |tx| {
                     let place = look(tx)?;
-                    let (plan, snapshot) = plan_now(tx, &context, &place, &Intent::Destroy)?;
+                    let (plan, snapshot) = plan_now(tx, &context, &place, &Intent::Destroy, Purpose::Show)?;
                     Ok(planned(&plan, &snapshot, ChangeKind::Destroy, &place))
                 })
                 .await;
         }
+        let mut domains = Domains::new();
         self.db
             .write(move |tx| {
                 let now = context.now();
                 let place = look(tx)?;
-                lock_for(tx, &place)?;
+                lock_for(tx, &place, &mut domains)?;
                 let once = Once::read(tx, key.as_deref(), &body)?;
                 if let Some(change) = once.replayed(tx, &context)? {
                     return views::deployment(tx, &context, change);
                 }
                 let asked = Asked::default();
                 let kind = ChangeKind::Destroy;
+                let intent = Intent::Destroy;
                 let (id, view) =
-                    accept(tx, &context, &place, &Intent::Destroy, kind, asked, None, &actor, now)?;
+                    accept(tx, &context, &place, &intent, kind, asked, None, &actor, &mut domains, now)?;
                 once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
@@ -255,8 +253,8 @@ impl Engine {
     pub async fn plan_change(&self, id: ChangeId) -> Result<()> {
         let context = self.context.clone();
         let planned = {
-            let context = context.clone();
-            self.db.write(move |tx| replan(tx, &context, id)).await
+            let (context, mut domains) = (context.clone(), Domains::new());
+            self.db.write(move |tx| replan(tx, &context, id, &mut domains)).await
         };
         match planned {
             Err(conductor_store::Error::Refused { code, message, .. }) => {
@@ -303,6 +301,7 @@ impl Engine {
     /// Plans a failed or cancelled change again.
     pub async fn retry(&self, id: ChangeId, actor: &str) -> Result<Deployment> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
+        let mut domains = Domains::new();
         self.db
             .write(move |tx| {
                 let now = context.now();
@@ -347,7 +346,7 @@ impl Engine {
                     progress.collect_again(&change, &asked)?;
                     progress.settle()?;
                 } else {
-                    replan(tx, &context, id)?;
+                    replan(tx, &context, id, &mut domains)?;
                 }
                 views::deployment(tx, &context, id)
             })
@@ -396,13 +395,38 @@ fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<
     }))
 }
 
+/// Planning domains a use case has learned that it needs; kept over its repetitions.
+type Domains = BTreeSet<DomainId>;
+
+/// Takes the domains known so far, the environment's among them.
+fn lock_known(tx: &mut Tx<'_>, domains: &mut Domains, environment: DomainId) -> Result<()> {
+    if domains.is_empty() || domains.len() == 1 && domains.contains(&environment) {
+        domains.insert(environment);
+        return tx.lock_domain(environment);
+    }
+    domains.insert(environment);
+    tx.lock_domains(&domains.iter().copied().collect::<Vec<_>>())
+}
+
+/// A plan may touch only what is held. What is not is remembered, and everything is done once more.
+fn holds_all(tx: &Tx<'_>, plan: &Plan, snapshot: &Snapshot, domains: &mut Domains) -> Result<()> {
+    if !tx.is_postgres() {
+        return Ok(());
+    }
+    let before = domains.len();
+    domains.extend(touched_domains(plan, snapshot));
+    if domains.len() == before {
+        return Ok(());
+    }
+    Err(conductor_store::Error::Busy("it reaches into more planning domains".into()))
+}
+
 /// The domains of everything an application uses, and its environment's.
-fn lock_for(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
+fn lock_for(tx: &mut Tx<'_>, place: &Place, domains: &mut Domains) -> Result<()> {
     let uses = tx.uses_of(place.application.id, place.environment.id)?;
     let ids = uses.iter().map(|row| row.resource).collect();
-    let mut domains: Vec<_> = tx.resources_by_id(&ids)?.iter().map(|row| row.key.domain).collect();
-    domains.push(place.environment.domain);
-    tx.lock_domains(&domains)
+    domains.extend(tx.resources_by_id(&ids)?.iter().map(|row| row.key.domain));
+    lock_known(tx, domains, place.environment.domain)
 }
 
 /// The domains of these resources.
@@ -423,16 +447,20 @@ fn accept(
     asked: Asked,
     commit: Option<String>,
     actor: &str,
+    domains: &mut Domains,
     now: i64,
 ) -> Result<(ChangeId, Option<Deployment>)> {
     let id = ChangeId(context.ids.next());
     let (application, environment) = (place.application.id, place.environment.id);
     let running = tx.change_in_slot(application, environment, Slot::Running)?;
     // Bad input is refused now, also when its turn comes later; what only stands in the way now may be gone by then.
-    let planned_now = match plan_now(tx, context, place, intent) {
+    let planned_now = match plan_now(tx, context, place, intent, Purpose::Store) {
         Err(conductor_store::Error::Refused { code: ErrorCode::Conflict, .. }) if running.is_some() => None,
         other => Some(other?),
     };
+    if let Some((plan, snapshot)) = &planned_now {
+        holds_all(tx, plan, snapshot, domains)?;
+    }
     if running.is_some()
         && let Some(waiting) = tx.change_in_slot(application, environment, Slot::Waiting)?
     {
@@ -464,7 +492,7 @@ fn accept(
         tx.wake();
         return Ok((id, None));
     };
-    store(tx, context, id, &plan, &snapshot, 1, actor, now)?;
+    store(tx, context, id, Some(Slot::Running), &plan, &snapshot, 1, actor, now)?;
     let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
     let view = goes_on.then(|| {
         let mut view = planned(&plan, &snapshot, kind, place);
@@ -483,12 +511,13 @@ fn accept(
 
 /// Writes the plan of a pending change and starts it.
 #[allow(clippy::too_many_arguments, reason = "shared by accepting and planning again")]
-fn store(
+pub(crate) fn store(
     tx: &mut Tx<'_>,
     context: &Context,
     id: ChangeId,
+    slot: Option<Slot>,
     plan: &Plan,
-    snapshot: &conductor_domain::plan::Snapshot,
+    snapshot: &Snapshot,
     plan_number: i64,
     actor: &str,
     now: i64,
@@ -499,7 +528,7 @@ fn store(
     let operations = plan.operations.len() as i64;
     let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
     let document = plan_document(plan);
-    tx.start_change(id, from, to, Some(Slot::Running), plan_number, &document, operations, releases, now)?;
+    tx.start_change(id, from, to, slot, plan_number, &document, operations, releases, now)?;
     storing.operations(tx, plan, snapshot)?;
     if operations == 0 {
         return Progress::new(tx, context, now).end_change(id);
@@ -508,7 +537,7 @@ fn store(
 }
 
 /// One use case for promotion and retry: the change is planned on the world as it is now.
-fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
+fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId, domains: &mut Domains) -> Result<()> {
     let now = context.now();
     let Some(change) = tx.change(id)? else {
         return Ok(());
@@ -524,11 +553,10 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
     let manifest = asked.manifest.as_deref().map(|text| parse_manifest(text, asked.strict)).transpose()?;
     match &manifest {
         Some(manifest) => {
-            let mut domains = wide_domains(context, manifest);
-            domains.push(place.environment.domain);
-            tx.lock_domains(&domains)?;
+            domains.extend(wide_domains(context, manifest));
+            lock_known(tx, domains, place.environment.domain)?;
         }
-        None => lock_for(tx, &place)?,
+        None => lock_for(tx, &place, domains)?,
     }
     // Locked: look again, somebody may have been first.
     let Some(change) = tx.lock_change(id)? else {
@@ -543,9 +571,11 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result<()> {
         Some(manifest) => Intent::Deploy { manifest, image: asked.image.as_deref() },
         None => Intent::Destroy,
     };
-    let (plan, snapshot) = plan_now(tx, context, &place, &intent)?;
+    let (plan, snapshot) = plan_now(tx, context, &place, &intent, Purpose::Store)?;
+    holds_all(tx, &plan, &snapshot, domains)?;
     tx.set_timeout(id, now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000)?;
-    store(tx, context, id, &plan, &snapshot, change.plan_number + 1, &change.actor, now)
+    let number = change.plan_number + 1;
+    store(tx, context, id, Some(Slot::Running), &plan, &snapshot, number, &change.actor, now)
 }
 
 fn place_of(
@@ -647,12 +677,7 @@ fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<i64
 }
 
 /// A plan as it is shown when nothing is stored.
-fn planned(
-    plan: &Plan,
-    snapshot: &conductor_domain::plan::Snapshot,
-    kind: ChangeKind,
-    place: &Place,
-) -> Deployment {
+fn planned(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place: &Place) -> Deployment {
     let items = |items: &[conductor_domain::plan::Item]| {
         items
             .iter()
@@ -666,6 +691,8 @@ fn planned(
                     .get(&item.resource)
                     .map(|resource| Phase::of(resource.state, resource.status)),
                 reason: item.reason.clone(),
+                candidates: item.candidates.clone(),
+                other_candidates: item.other_candidates,
             })
             .collect()
     };

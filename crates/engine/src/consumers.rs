@@ -1,5 +1,7 @@
 //! Uses of resources that no Score file states: added and taken away by hand.
 
+use std::collections::BTreeSet;
+
 use conductor_api::types::{Consumer, ConsumerRequest, Time};
 use conductor_domain::{
     ids::{ApplicationId, ChangeId, ResourceId},
@@ -59,6 +61,12 @@ impl Engine {
                 if !matches!(row.state, State::Provision | State::Provisioned) {
                     return Err(refuse(ErrorCode::Conflict, format!("{} is {}", row.name, row.state)));
                 }
+                let count = tx.consumer_counts(&[id].into())?.get(&id).copied().unwrap_or(0);
+                if let Some(most) = row.max_consumers.filter(|most| count >= u64::from(*most)) {
+                    let message =
+                        format!("{} has {count} consumers, and {most} may use it at most", row.name);
+                    return Err(refuse(ErrorCode::Conflict, message));
+                }
                 let environment = match &request.environment {
                     Some(name) => tx.environment_by_name(context.organisation, name)?,
                     None => tx.environment(row.environment)?,
@@ -81,10 +89,12 @@ impl Engine {
                     environment: environment.id,
                     requirement: request.requirement.clone(),
                     params: json!({}),
+                    outputs: BTreeSet::new(),
                     change,
                     now,
                 }])?;
                 tx.settle_consumers(change, false)?;
+                tx.recount_matches(&[id].into())?;
                 let told = json!({ "application": request.application, "requirement": request.requirement });
                 Progress::new(tx, &context, now).event(
                     "consumer.added",
@@ -154,6 +164,34 @@ impl Engine {
                 progress.event("consumer.removed", &actor, Some(change), Some(id), None, told)?;
                 progress.collect_for(parent.as_ref(), unused, ChangeKind::Collect)?;
                 progress.settle()
+            })
+            .await
+    }
+
+    /// Somebody thought again: what waits for its time to be destroyed stays, until somebody destroys it.
+    pub async fn undelete(&self, id: ResourceId, actor: &str) -> Result<()> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let before = resource(tx, &context, id)?;
+                tx.lock_domains(&[before.key.domain])?;
+                if !tx.unbury_resource(id, now)? {
+                    let row = resource(tx, &context, id)?;
+                    let message =
+                        format!("{} is {} and not waiting for its time to be destroyed", row.name, row.state);
+                    return Err(refuse(ErrorCode::Conflict, message));
+                }
+                tx.keep_by_hand(id)?;
+                let told = json!({ "name": before.name });
+                Progress::new(tx, &context, now).event(
+                    "resource.undeleted",
+                    &actor,
+                    None,
+                    Some(id),
+                    None,
+                    told,
+                )
             })
             .await
     }

@@ -9,10 +9,10 @@ use conductor_domain::{
     catalogue::{Criteria, Rule, TemplateVersion},
     expr::{Params, params_from_json, params_to_json},
     ids::{ChangeId, DomainId, OperationId, ResourceId, TemplateVersionId},
-    lifecycle::{OperationStatus, State, Status},
+    lifecycle::{KeptBy, OperationStatus, State, Status},
     plan::{
         ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
-        ResourceView, Snapshot, Until, Want, plan,
+        PoolView, ResourceView, Rivals, Snapshot, Until, Want, plan,
     },
     score::{Manifest, Reference, Scope},
     workload,
@@ -26,11 +26,15 @@ use conductor_store::{
 };
 use serde_json::{Value, json};
 
-use crate::{Context, progress::Progress, refusal};
+use crate::{Context, matching, pools::PoolDefinition, progress::Progress, refusal, templates::Shelf};
 
 /// Other consumers shown by name; the rest are counted.
 const CONSUMERS_SHOWN: usize = 20;
 const DEFAULT_RETRIES: i64 = 3;
+/// Candidates that are told of although they were never in question.
+const RIVALS_SHOWN: usize = 20;
+/// Ready members of a pool that one plan looks at.
+const READY_SEEN: usize = 64;
 
 /// Who is planned for.
 pub(crate) struct Place {
@@ -44,16 +48,41 @@ pub(crate) fn wide_domains(context: &Context, manifest: &Manifest) -> Vec<Domain
         Some(Reference::Shared { scope, .. }) => *scope,
         _ => resource.sharing.matching.as_ref().map(|matching| matching.scope),
     });
-    let mut domains: Vec<DomainId> = scopes
-        .filter_map(|scope| match scope {
-            Scope::Environment => None,
-            Scope::Organisation => Some(context.organisation_domain),
-            Scope::Global => Some(GLOBAL_DOMAIN),
-        })
-        .collect();
-    domains.sort_unstable();
-    domains.dedup();
-    domains
+    match scopes.max() {
+        None | Some(Scope::Environment) => vec![],
+        Some(Scope::Organisation) => vec![context.organisation_domain],
+        Some(Scope::Global) => vec![GLOBAL_DOMAIN, context.organisation_domain],
+    }
+}
+
+/// The planning domains of everything a plan touches. Only their holder may carry it out.
+pub(crate) fn touched_domains(plan: &Plan, snapshot: &Snapshot) -> BTreeSet<DomainId> {
+    let resources = plan.effects.iter().filter_map(|effect| match effect {
+        Effect::Create(_) => None,
+        Effect::Specify { resource, .. }
+        | Effect::Doom { resource, .. }
+        | Effect::Revive { resource, .. }
+        | Effect::Unbury { resource }
+        | Effect::Claim { resource, .. }
+        | Effect::Replaced { old: resource, .. }
+        | Effect::Depend { resource, .. }
+        | Effect::Join { resource, .. }
+        | Effect::Leave { resource, .. } => snapshot.resources.get(resource),
+    });
+    let made = plan.effects.iter().filter_map(|effect| match effect {
+        Effect::Create(new) => Some(new.key.domain),
+        _ => None,
+    });
+    resources.map(|resource| resource.key.domain).chain(made).collect()
+}
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It is going to be stored.
+    Store,
+    /// It is only shown, with every candidate.
+    Show,
 }
 
 /// Plans on a fresh snapshot, loading more until it suffices.
@@ -62,19 +91,26 @@ pub(crate) fn plan_now(
     context: &Context,
     place: &Place,
     intent: &Intent<'_>,
+    purpose: Purpose,
 ) -> Result<(Plan, Snapshot)> {
-    let mut snapshot = load_snapshot(tx, context, place, intent)?;
-    for _ in 0..16 {
+    let mut snapshot = load_snapshot(tx, context, place, intent, purpose)?;
+    for _ in 0..64 {
         match plan(intent, &snapshot, context.ids.as_ref()) {
             Ok(plan) => return Ok((plan, snapshot)),
-            Err(PlanError::Need(wants)) => load_wants(tx, context, &mut snapshot, &wants)?,
+            Err(PlanError::Need(wants)) => load_wants(tx, context, &mut snapshot, &wants, purpose)?,
             Err(refused) => return Err(refusal::from_plan(refused)),
         }
     }
     Err(Error::Corrupt("planning never had enough".into()))
 }
 
-fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Intent<'_>) -> Result<Snapshot> {
+fn load_snapshot(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    place: &Place,
+    intent: &Intent<'_>,
+    purpose: Purpose,
+) -> Result<Snapshot> {
     let mut kinds: BTreeSet<&str> = BTreeSet::from([workload::TYPE]);
     let mut keys = Vec::new();
     let (environment, application) = (&place.environment, &place.application);
@@ -91,46 +127,70 @@ fn load_snapshot(tx: &mut Tx<'_>, context: &Context, place: &Place, intent: &Int
     });
     let shelf = context.templates.shelf(tx, context)?;
     let heads = &shelf.heads;
-    let mut versions = BTreeMap::new();
-    for head in heads.iter().filter(|head| kinds.contains(head.kind.as_str())) {
-        if !head.built_in || Some(head.id) == context.default_workload {
-            versions.insert(head.id, context.templates.get(tx, head.id, Some(&head.state))?);
-        }
-    }
+    let versions = load_versions(tx, context, &shelf, &kinds)?;
     let types: BTreeSet<String> = heads
         .iter()
         .filter(|head| !head.built_in && head.state != "disabled")
         .map(|head| head.kind.clone())
         .collect();
-    let labels = application.document.get("labels").cloned().unwrap_or_else(|| json!({}));
+    let labels = |document: &Value| {
+        serde_json::from_value(document.get("labels").cloned().unwrap_or_default()).unwrap_or_default()
+    };
+    let view = EnvironmentView {
+        id: environment.id,
+        name: environment.name.clone(),
+        kind: environment.kind.clone(),
+        labels: labels(&environment.document),
+        domain: environment.domain,
+        grace: grace(&environment.document),
+    };
+    let asker = ApplicationView {
+        id: application.id,
+        name: application.name.clone(),
+        labels: labels(&application.document),
+    };
     let mut snapshot = Snapshot {
-        environment: EnvironmentView {
-            id: environment.id,
-            name: environment.name.clone(),
-            kind: environment.kind.clone(),
-            domain: environment.domain,
-        },
-        organisation_domain: context.organisation_domain,
-        global_domain: GLOBAL_DOMAIN,
-        application: ApplicationView {
-            id: application.id,
-            name: application.name.clone(),
-            labels: serde_json::from_value(labels).unwrap_or_default(),
-        },
+        explain: purpose == Purpose::Show,
         versions,
         rules: shelf.rules.clone(),
         types: types.into_iter().collect(),
         default_workload: context.default_workload,
-        resources: BTreeMap::new(),
-        keys: BTreeMap::new(),
-        missing: BTreeSet::new(),
-        external: BTreeMap::new(),
+        kinds: kinds.into_iter().map(str::to_owned).collect(),
+        pool_names: shelf.pools_in(environment.id).map(|pool| pool.name.clone()).collect(),
+        ..Snapshot::new(view, context.organisation_domain, GLOBAL_DOMAIN, asker)
     };
+    for pool in shelf.pools_in(environment.id).filter(|pool| pool.auto) {
+        if let Some(view) = load_pool(tx, context, &mut snapshot, pool)? {
+            snapshot.auto_pools.push(view);
+        }
+    }
     let mine: BTreeSet<ResourceId> =
         tx.uses_of(application.id, environment.id)?.iter().map(|consumer| consumer.resource).collect();
     let rows = if mine.is_empty() { vec![] } else { tx.resources_by_id(&mine)? };
     load_keys(tx, context, &mut snapshot, &keys, rows)?;
     Ok(snapshot)
+}
+
+/// How long a destruction waits for somebody to think again, as a document says it.
+pub(crate) fn grace(document: &Value) -> i64 {
+    let text = document.get("grace").and_then(Value::as_str);
+    text.and_then(crate::templates::parse_duration).map_or(0, |milliseconds| milliseconds as i64 * 1_000)
+}
+
+/// Every version of the templates that make these types.
+fn load_versions(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    shelf: &Shelf,
+    kinds: &BTreeSet<&str>,
+) -> Result<BTreeMap<TemplateVersionId, Arc<TemplateVersion>>> {
+    let mut versions = BTreeMap::new();
+    for head in shelf.heads.iter().filter(|head| kinds.contains(head.kind.as_str())) {
+        if !head.built_in || Some(head.id) == context.default_workload {
+            versions.insert(head.id, context.templates.get(tx, head.id, Some(&head.state))?);
+        }
+    }
+    Ok(versions)
 }
 
 /// Keys that can be told from the file alone, so that they are looked up together.
@@ -169,27 +229,86 @@ pub(crate) fn load_rules(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Rule>
         .collect()
 }
 
-fn load_wants(tx: &mut Tx<'_>, context: &Context, snapshot: &mut Snapshot, wants: &[Want]) -> Result<()> {
+fn load_wants(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    snapshot: &mut Snapshot,
+    wants: &[Want],
+    purpose: Purpose,
+) -> Result<()> {
+    let shelf = context.templates.shelf(tx, context)?;
     let mut ids = BTreeSet::new();
     let mut keys = Vec::new();
+    let mut found = BTreeSet::new();
     for want in wants {
         match want {
             Want::Key(key) => keys.push(key.clone()),
             Want::Resource(id) => drop(ids.insert(*id)),
             Want::External(text) => {
-                let found = tx.resource_by_external_id(context.organisation, text)?;
-                snapshot.external.insert(text.clone(), found);
-                ids.extend(found);
+                let known = tx.resource_by_external_id(context.organisation, text)?;
+                snapshot.external.insert(text.clone(), known);
+                ids.extend(known);
             }
+            Want::Type(kind) => {
+                let kinds = BTreeSet::from([kind.as_str()]);
+                snapshot.versions.extend(load_versions(tx, context, &shelf, &kinds)?);
+                snapshot.kinds.insert(kind.clone());
+            }
+            Want::Match(query, count) => {
+                let matches = matching::look(tx, context, snapshot, query, *count, purpose)?;
+                found.extend(matches.ids.iter().copied());
+                snapshot.matches.insert(query.clone(), matches);
+            }
+            Want::Rivals(scope, kind, class) => {
+                let domains = matching::domains_within(snapshot, *scope);
+                let (rivals, total) = tx.rivals(&domains, kind, class, RIVALS_SHOWN)?;
+                found.extend(rivals.iter().copied());
+                let about = (*scope, kind.clone(), class.clone());
+                snapshot.rivals.insert(about, Rivals { ids: rivals, total });
+            }
+            Want::Pool(name) => {
+                let pool = shelf.pools_in(snapshot.environment.id).find(|pool| pool.name == *name);
+                let view = match pool {
+                    Some(pool) => load_pool(tx, context, snapshot, pool)?,
+                    None => None,
+                };
+                snapshot.pools.insert(name.clone(), view);
+            }
+            Want::Contracts(id) => drop(snapshot.contracts.insert(*id, tx.contracts_of(*id)?)),
         }
     }
-    let rows: Vec<ResourceRow> = tx
+    let mut rows: Vec<ResourceRow> = tx
         .resources_by_id(&ids)?
         .into_iter()
         .filter(|row| row.organisation == context.organisation && !row.workload)
         .collect();
     snapshot.missing.extend(ids.iter().filter(|id| !rows.iter().any(|row| row.id == **id)));
+    found.retain(|id| !snapshot.resources.contains_key(id) && !ids.contains(id));
+    rows.extend(tx.resources_by_id(&found)?);
     load_keys(tx, context, snapshot, &keys, rows)
+}
+
+/// A pool and its ready members. `None` when its template cannot be used.
+fn load_pool(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    snapshot: &mut Snapshot,
+    pool: &PoolDefinition,
+) -> Result<Option<Arc<PoolView>>> {
+    let shelf = context.templates.shelf(tx, context)?;
+    let Some(version) = pool.version(tx, context, &shelf)? else { return Ok(None) };
+    snapshot.versions.entry(version.id).or_insert_with(|| version.clone());
+    let members = tx.members(pool.id)?;
+    let ready: Vec<ResourceId> = members
+        .iter()
+        .filter(|member| pool.claimable(member))
+        .map(|member| member.id)
+        .take(READY_SEEN)
+        .collect();
+    let unknown = ready.iter().filter(|id| !snapshot.resources.contains_key(id)).copied().collect();
+    let rows = tx.resources_by_id(&unknown)?;
+    load_views(tx, context, snapshot, rows)?;
+    Ok(Some(Arc::new(pool.view(version.id, members.len() as u64, ready))))
 }
 
 fn load_keys(
@@ -230,6 +349,7 @@ fn load_views(
             environment: row.environment,
             requirement: row.requirement,
             state: row.state,
+            outputs: row.outputs,
         };
         let of = consumers.entry(row.resource).or_default();
         if !of.contains(&view) {
@@ -237,8 +357,12 @@ fn load_views(
         }
     }
     let mut depends_on: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
+    let mut own: BTreeMap<ResourceId, BTreeMap<String, ResourceId>> = BTreeMap::new();
     for row in tx.dependencies_of(&ids)? {
         depends_on.entry(row.resource).or_default().insert(row.on);
+        if row.own {
+            own.entry(row.resource).or_default().insert(row.requirement, row.on);
+        }
     }
     let mut dependents: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
     for row in tx.dependents_of(&ids)? {
@@ -279,7 +403,12 @@ fn load_views(
                 workload: row.workload,
                 consumer_count: counts.get(&row.id).copied().unwrap_or(0),
                 consumers: consumers.remove(&row.id).unwrap_or_default(),
+                max_consumers: row.max_consumers,
+                when: row.share_when,
+                pool: row.pool,
+                buried_until: row.destroy_after.filter(|_| row.status == Status::Pending),
                 depends_on: depends_on.remove(&row.id).unwrap_or_default(),
+                own: own.remove(&row.id).unwrap_or_default(),
                 dependents: dependents.remove(&row.id).unwrap_or_default(),
                 open_operation: open.remove(&row.id),
                 attempted: row.fence > 0,
@@ -343,7 +472,7 @@ impl Storing<'_> {
                 Effect::Depend { resource, on } => {
                     tx.set_dependencies(self.context.organisation, *resource, made.contains(resource), on)?;
                 }
-                Effect::Join { resource, requirement, params } => {
+                Effect::Join { resource, requirement, params, outputs } => {
                     let by = match snapshot.resources.get(resource) {
                         Some(known) => known.version,
                         None => plan_version(plan, *resource)?,
@@ -356,6 +485,7 @@ impl Storing<'_> {
                         environment,
                         requirement: requirement.clone(),
                         params: seal_spec(tx, self.context, *resource, &version, params)?,
+                        outputs: outputs.clone(),
                         change: self.change,
                         now: self.now,
                     });
@@ -363,10 +493,16 @@ impl Storing<'_> {
                 Effect::Leave { resource, requirement } => {
                     tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
                 }
-                Effect::Create(_) | Effect::Specify { .. } | Effect::Doom { .. } | Effect::Revive { .. } => {}
+                Effect::Claim { resource, kept_by } => tx.claim_member(*resource, *kept_by, self.now)?,
+                Effect::Create(_)
+                | Effect::Specify { .. }
+                | Effect::Doom { .. }
+                | Effect::Revive { .. }
+                | Effect::Unbury { .. } => {}
             }
         }
         tx.join_consumers(&joins)?;
+        matching::index(tx, self.context, plan, snapshot, self.now)?;
         self.call_off(tx, plan)
     }
 
@@ -407,6 +543,11 @@ impl Storing<'_> {
                 Effect::Doom { resource, from } => {
                     tx.move_resource(*resource, *from, (State::Destroy, Status::Queued), None, now)?;
                 }
+                Effect::Unbury { resource } => {
+                    if !tx.unbury_resource(*resource, now)? {
+                        return Err(Error::Moved("a resource that was put aside".into()));
+                    }
+                }
                 Effect::Revive { resource, operation } if !specifies(plan, *resource) => {
                     Progress::new(tx, context, now).revive(*resource, *operation)?;
                 }
@@ -429,6 +570,9 @@ impl Storing<'_> {
         for row in &rows {
             let version = self.version(snapshot, row.new.version)?;
             hold_unique(tx, context, row.new.id, &version, &row.new.params)?;
+            if let Some(pool) = row.new.pool.filter(|_| row.new.kept_by != KeptBy::Pool) {
+                tx.count_on_demand(pool, now)?;
+            }
         }
         Ok(rows.iter().map(|row| row.new.id).collect())
     }
@@ -476,15 +620,23 @@ impl Storing<'_> {
                 conditional: operation.conditional,
                 releasing,
                 queue: operation.manager.as_deref().map(|manager| queues[manager]),
-                open_predecessors: (operation.after.len() + operation.waits.len()) as i64,
+                open_predecessors: (operation.after.len()
+                    + operation.loosely_after.len()
+                    + operation.waits.len()) as i64,
                 retries,
                 payload: None,
                 now: self.now,
             });
         }
         tx.insert_operations(&rows)?;
-        let edges: Vec<(OperationId, OperationId)> =
-            plan.operations.iter().flat_map(|op| op.after.iter().map(|before| (op.id, *before))).collect();
+        let edges: Vec<(OperationId, OperationId, bool)> = plan
+            .operations
+            .iter()
+            .flat_map(|op| {
+                let firm = op.after.iter().map(|before| (op.id, *before, false));
+                firm.chain(op.loosely_after.iter().map(|before| (op.id, *before, true)))
+            })
+            .collect();
         tx.insert_edges(&edges)?;
         for operation in &plan.operations {
             for wait in &operation.waits {
@@ -504,7 +656,10 @@ impl Storing<'_> {
             .operations
             .iter()
             .filter(|operation| {
-                operation.manager.is_none() && operation.after.is_empty() && operation.waits.is_empty()
+                operation.manager.is_none()
+                    && operation.after.is_empty()
+                    && operation.loosely_after.is_empty()
+                    && operation.waits.is_empty()
             })
             .map(|operation| operation.id)
             .collect();

@@ -18,7 +18,7 @@ use conductor_store::{
 };
 use serde_json::{Value, json};
 
-use crate::Context;
+use crate::{Context, planning::grace};
 
 pub(crate) struct Progress<'p, 't> {
     pub tx: &'p mut Tx<'t>,
@@ -162,13 +162,16 @@ impl<'p, 't> Progress<'p, 't> {
             }
             self.fail_waiters(resource, &told)?;
         }
-        for id in self.tx.successors(row.id)? {
+        let mut goes_on = BTreeSet::new();
+        for (id, weak) in self.tx.successors(row.id)? {
             let next = self.tx.operation(id)?;
-            if let Some(next) = next.filter(|next| next.status == OperationStatus::Blocked) {
-                self.cancel(&next, &told, false)?;
+            match next.filter(|next| next.status == OperationStatus::Blocked) {
+                Some(_) if weak => drop(goes_on.insert(id)),
+                Some(next) => self.cancel(&next, &told, false)?,
+                None => {}
             }
         }
-        Ok(())
+        self.advance(&goes_on)
     }
 
     /// An operation that has not started will not; its resource goes back to where it was.
@@ -338,6 +341,8 @@ impl<'p, 't> Progress<'p, 't> {
         unused: BTreeSet<ResourceId>,
         kind: ChangeKind,
     ) -> Result<()> {
+        let unused = self.put_aside(unused)?;
+        let unused = self.with_what_they_required(unused)?;
         if unused.is_empty() {
             return Ok(());
         }
@@ -359,6 +364,40 @@ impl<'p, 't> Progress<'p, 't> {
             now: self.now,
         })?;
         self.destroy_all(id, None, 1, &unused)
+    }
+
+    /// Those with a grace period are kept for that long; returns the others.
+    fn put_aside(&mut self, unused: BTreeSet<ResourceId>) -> Result<BTreeSet<ResourceId>> {
+        let mut going = BTreeSet::new();
+        for row in self.tx.resources_by_id(&unused)? {
+            let environment = self.tx.environment(row.environment)?;
+            let version = self.context.templates.get(self.tx, row.version, None)?;
+            let grace = version.grace.max(environment.map_or(0, |environment| grace(&environment.document)));
+            if grace == 0 || (row.state, row.status) != (State::Provisioned, Status::Done) {
+                going.insert(row.id);
+                continue;
+            }
+            let until = self.now + grace;
+            self.tx.bury_resource(row.id, (row.state, row.status), until, self.now)?;
+            let told = json!({ "name": row.name, "until": conductor_api::types::Time(until) });
+            self.event("resource.put_aside", "conductor", None, Some(row.id), None, told)?;
+        }
+        Ok(going)
+    }
+
+    /// What was required by these alone goes with them.
+    fn with_what_they_required(&mut self, mut going: BTreeSet<ResourceId>) -> Result<BTreeSet<ResourceId>> {
+        loop {
+            let required =
+                self.tx.dependencies_of(&going)?.into_iter().filter(|row| row.own).map(|row| row.on);
+            let required = required.filter(|id| !going.contains(id)).collect::<BTreeSet<_>>();
+            let more =
+                if required.is_empty() { required } else { self.tx.unused_but_for(&required, &going)? };
+            if more.is_empty() {
+                return Ok(going);
+            }
+            going.extend(more);
+        }
     }
 
     /// Plans a collection again: what is still to be destroyed, or unused once more.
@@ -388,11 +427,11 @@ impl<'p, 't> Progress<'p, 't> {
     ) -> Result<()> {
         let operations: BTreeMap<ResourceId, OperationId> =
             unused.iter().map(|resource| (*resource, OperationId(self.context.ids.next()))).collect();
-        let edges: Vec<(OperationId, OperationId)> = self
+        let edges: Vec<(OperationId, OperationId, bool)> = self
             .tx
             .dependents_of(unused)?
             .iter()
-            .filter_map(|row| Some((*operations.get(&row.on)?, *operations.get(&row.resource)?)))
+            .filter_map(|row| Some((*operations.get(&row.on)?, *operations.get(&row.resource)?, false)))
             .collect::<BTreeSet<_>>()
             .into_iter()
             .collect();
@@ -410,7 +449,7 @@ impl<'p, 't> Progress<'p, 't> {
             let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
             let queue =
                 if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
-            let before = edges.iter().filter(|(of, _)| *of == operation).count() as i64;
+            let before = edges.iter().filter(|(of, ..)| *of == operation).count() as i64;
             self.tx.insert_operations(&[NewOperation {
                 id: operation,
                 organisation: self.context.organisation,

@@ -79,6 +79,46 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::run_background`], and everything that goes by the clock: pools, grace periods. Long-running
+    /// processes do this; a command that comes and goes does not.
+    pub async fn run_keeper(self: Arc<Self>, stop: CancellationToken) {
+        let pause = (self.context.lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
+        loop {
+            if let Err(error) = self.keep().await {
+                tracing::warn!(%error, "keeping failed; the next round tries again");
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// One round of what goes by the clock.
+    pub async fn keep(&self) -> Result<()> {
+        self.keep_pools().await?;
+        self.destroy_what_was_put_aside().await
+    }
+
+    /// Grace periods that are over.
+    async fn destroy_what_was_put_aside(&self) -> Result<()> {
+        let now = self.context.now();
+        let found = self.db.read(move |tx| tx.buried_until(now)).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let context = self.context.clone();
+        self.db
+            .write(move |tx| {
+                lock_resources(tx, &found)?;
+                let due = tx.buried_until(context.now())?.intersection(&found).copied().collect();
+                let mut progress = Progress::new(tx, &context, context.now());
+                progress.collect_for(None, due, ChangeKind::Collect)?;
+                progress.settle()
+            })
+            .await
+    }
+
     /// One round of everything.
     pub async fn sweep(&self) -> Result<()> {
         self.take_over_from_the_dead().await?;

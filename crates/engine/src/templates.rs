@@ -7,19 +7,22 @@ use std::{
 
 use conductor_domain::{
     catalogue::{Rule, TemplateVersion, VersionState},
-    ids::TemplateVersionId,
+    ids::{EnvironmentId, TemplateVersionId},
     schema::Schema,
+    score::{self, Finding, Resource},
+    sharing::SharingTerms,
 };
 use conductor_store::{
     Error, Result, Tx,
     catalogue::{VersionHead, VersionRow},
 };
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::{
     Context,
     catalogue::config_owner,
-    planning::{load_rules, needs},
+    planning::{grace, load_rules, needs},
+    pools::{PoolDefinition, load_pools},
 };
 
 /// What a version is never changes, so it is never read twice; only its state may move.
@@ -30,10 +33,17 @@ pub(crate) struct Cache {
     queues: Mutex<HashMap<String, i64>>,
 }
 
-/// Versions and rules as they were at one stamp of the catalogue.
+/// Versions, rules and pools as they were at one stamp of the catalogue.
 pub(crate) struct Shelf {
     pub heads: Vec<VersionHead>,
     pub rules: Vec<Rule>,
+    pub pools: Vec<PoolDefinition>,
+}
+
+impl Shelf {
+    pub fn pools_in(&self, environment: EnvironmentId) -> impl Iterator<Item = &PoolDefinition> {
+        self.pools.iter().filter(move |pool| pool.environment == environment)
+    }
 }
 
 impl Cache {
@@ -47,6 +57,7 @@ impl Cache {
         let shelf = Arc::new(Shelf {
             heads: tx.version_heads(context.organisation)?,
             rules: load_rules(tx, context)?,
+            pools: load_pools(tx, context)?,
         });
         if let Ok(mut kept) = self.shelf.lock() {
             *kept = Some((stamp, shelf.clone()));
@@ -139,13 +150,39 @@ fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion>
         can_observe: flag("canObserve"),
         can_plan: flag("canPlan"),
         create_first: row.document.get("replace").and_then(Value::as_str) == Some("create-first"),
+        requires: match row.document.get("requires").filter(|requires| requires.is_object()) {
+            Some(requires) => parse_requires(requires).map_err(|_| corrupt("what it requires"))?,
+            None => BTreeMap::new(),
+        },
+        sharing: match row.document.get("sharing").filter(|sharing| sharing.is_object()) {
+            Some(sharing) => serde_json::from_value(sharing.clone()).map_err(|_| corrupt("its sharing"))?,
+            None => SharingTerms::default(),
+        },
+        retain: flag("retain"),
+        grace: grace(&row.document),
         content: row.content.clone(),
     })
 }
 
-/// A duration of a template's config: `500ms`, `30s`, `5m`, `2h`.
+/// What a template requires is written as a Score file would ask for it, so it is read by the same reader.
+pub(crate) fn parse_requires(
+    requires: &Value,
+) -> std::result::Result<BTreeMap<String, Resource>, Vec<Finding>> {
+    let file = json!({
+        "apiVersion": "score.dev/v1b1", "metadata": { "name": "required" },
+        "containers": { "none": { "image": "none" } }, "resources": requires,
+    });
+    let manifest = score::parse(&file.to_string(), &score::Options { strict: false })?;
+    Ok(manifest.resources)
+}
+
+/// A duration of a template's config.
 pub(crate) fn duration_ms(config: &Map<String, Value>, name: &str) -> Option<u64> {
-    let text = config.get(name)?.as_str()?;
+    parse_duration(config.get(name)?.as_str()?)
+}
+
+/// `500ms`, `30s`, `5m`, `2h`, `3d` in milliseconds.
+pub(crate) fn parse_duration(text: &str) -> Option<u64> {
     let split = text.find(|c: char| !c.is_ascii_digit())?;
     let number: u64 = text[..split].parse().ok()?;
     let unit = match &text[split..] {
@@ -153,6 +190,7 @@ pub(crate) fn duration_ms(config: &Map<String, Value>, name: &str) -> Option<u64
         "s" => 1_000,
         "m" => 60_000,
         "h" => 3_600_000,
+        "d" => 86_400_000,
         _ => return None,
     };
     number.checked_mul(unit)

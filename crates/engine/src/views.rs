@@ -112,6 +112,8 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
                 name: item.name,
                 action: item.action,
                 reason: item.reason,
+                candidates: item.candidates,
+                other_candidates: item.other_candidates,
             })
             .collect::<Vec<_>>()
     };
@@ -307,6 +309,10 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             consumers: consumers.remove(&row.id).unwrap_or_default(),
             depends_on: depends_on.remove(&row.id).unwrap_or_default().into_iter().collect(),
             dependents: dependents.remove(&row.id).unwrap_or_default().into_iter().collect(),
+            max_consumers: row.max_consumers,
+            pool: row.pool,
+            kept_by: row.kept_by.to_string(),
+            destroy_after: row.destroy_after.filter(|_| row.state == State::Destroy).map(Time),
             protected: row.protected,
             generation: row.generation,
             observed_generation: row.observed_generation,
@@ -372,6 +378,7 @@ impl Engine {
                         ChangeKind::Teardown,
                         ChangeKind::Rollback,
                         ChangeKind::Collect,
+                        ChangeKind::Pool,
                     ],
                     environment: environment_id(tx, &context, &query)?,
                     application: application_id(tx, &context, &query)?,

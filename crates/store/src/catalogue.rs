@@ -70,6 +70,7 @@ pub struct RuleRow {
 #[derive(Clone, Debug)]
 pub struct VersionHead {
     pub id: TemplateVersionId,
+    pub name: String,
     pub kind: String,
     pub state: String,
     pub built_in: bool,
@@ -256,13 +257,13 @@ impl Tx<'_> {
         row.map_or(Ok(0), |row| row.int(0))
     }
 
-    fn stamp_catalogue(&mut self, organisation: OrganisationId) -> Result<()> {
+    pub fn stamp_catalogue(&mut self, organisation: OrganisationId) -> Result<()> {
         self.put("UPDATE organisations SET catalogue = catalogue + 1 WHERE id = $1", params![organisation])
     }
 
     pub fn version_heads(&mut self, organisation: OrganisationId) -> Result<Vec<VersionHead>> {
         let rows = self.query(
-            "SELECT v.id, t.kind, v.state, v.built_in FROM template_versions v JOIN templates t ON t.id = v.template_id
+            "SELECT v.id, t.kind, v.state, v.built_in, t.name FROM template_versions v JOIN templates t ON t.id = v.template_id
              WHERE v.organisation_id = $1",
             params![organisation],
         )?;
@@ -273,6 +274,7 @@ impl Tx<'_> {
                     kind: row.text(1)?.to_owned(),
                     state: row.text(2)?.to_owned(),
                     built_in: row.flag(3)?,
+                    name: row.text(4)?.to_owned(),
                 })
             })
             .collect()

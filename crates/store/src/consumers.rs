@@ -21,6 +21,8 @@ pub struct ConsumerRow {
     pub state: ConsumerState,
     pub change: ChangeId,
     pub since: i64,
+    /// The outputs it uses.
+    pub outputs: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -31,6 +33,7 @@ pub struct NewConsumer {
     pub environment: EnvironmentId,
     pub requirement: String,
     pub params: Json,
+    pub outputs: BTreeSet<String>,
     pub change: ChangeId,
     pub now: i64,
 }
@@ -45,6 +48,7 @@ impl NewConsumer {
             self.organisation.into(),
             ConsumerState::Joining.as_str().into(),
             Value::from(&self.params),
+            Value::from(&names(&self.outputs)),
             self.change.into(),
             self.now.into(),
         ]
@@ -59,7 +63,7 @@ impl Tx<'_> {
             |list| {
                 format!(
                     "SELECT x.resource_id, x.application_id, a.name, x.environment_id, e.name, x.requirement, x.state,
-                         x.change_id, x.since
+                         x.change_id, x.since, x.outputs
                      FROM (SELECT c.*, row_number() OVER (PARTITION BY c.resource_id ORDER BY c.since, c.application_id)
                            AS position FROM consumers c WHERE c.resource_id IN ({list})) x
                      JOIN applications a ON a.id = x.application_id JOIN environments e ON e.id = x.environment_id
@@ -95,7 +99,7 @@ impl Tx<'_> {
     ) -> Result<Vec<ConsumerRow>> {
         let rows = self.query(
             "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
-                 c.since
+                 c.since, c.outputs
              FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id
              WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement",
             params![application, environment],
@@ -108,10 +112,10 @@ impl Tx<'_> {
         let rows: Vec<Vec<Value>> = rows.iter().map(NewConsumer::values).collect();
         self.put_rows(
             "INSERT INTO consumers (resource_id, application_id, environment_id, requirement, organisation_id, state,
-                 params, change_id, since) VALUES",
+                 params, outputs, change_id, since) VALUES",
             &rows,
             "ON CONFLICT (resource_id, application_id, environment_id, requirement) DO UPDATE
-             SET state = 'active', params = excluded.params, change_id = excluded.change_id",
+             SET state = 'active', params = excluded.params, outputs = excluded.outputs, change_id = excluded.change_id",
         )
     }
 
@@ -147,7 +151,24 @@ impl Tx<'_> {
             "DELETE FROM consumers WHERE change_id = $1 AND state = 'leaving' RETURNING resource_id",
             params![change],
         )?;
-        rows.iter().map(|row| row.id(0)).collect()
+        let left = rows.iter().map(|row| row.id(0)).collect::<Result<BTreeSet<_>>>()?;
+        self.recount_matches(&left)?;
+        Ok(left)
+    }
+
+    /// Which application uses which output of a resource.
+    pub fn contracts_of(&mut self, resource: ResourceId) -> Result<BTreeSet<(String, String)>> {
+        let rows = self.query(
+            "SELECT a.name, c.outputs FROM consumers c JOIN applications a ON a.id = c.application_id
+             WHERE c.resource_id = $1 AND c.state <> 'leaving'",
+            params![resource],
+        )?;
+        let mut contracts = BTreeSet::new();
+        for row in &rows {
+            let application = row.text(0)?;
+            contracts.extend(read_names(row, 1)?.into_iter().map(|output| (application.to_owned(), output)));
+        }
+        Ok(contracts)
     }
 
     pub fn domains_of_leaving(&mut self, change: ChangeId) -> Result<Vec<DomainId>> {
@@ -171,5 +192,14 @@ fn consumer_row(row: &Row) -> Result<ConsumerRow> {
         state: row.word(6)?,
         change: row.id(7)?,
         since: row.int(8)?,
+        outputs: read_names(row, 9)?,
     })
+}
+
+fn names(outputs: &BTreeSet<String>) -> Json {
+    outputs.iter().cloned().collect()
+}
+
+fn read_names(row: &Row, column: usize) -> Result<BTreeSet<String>> {
+    Ok(serde_json::from_value(row.json(column)?).unwrap_or_default())
 }

@@ -19,6 +19,8 @@ pub struct DependencyRow {
     pub requirement: String,
     pub kind: String,
     pub relationship: String,
+    /// Required by the template of the dependent.
+    pub own: bool,
 }
 
 impl Tx<'_> {
@@ -43,11 +45,12 @@ impl Tx<'_> {
                     organisation.into(),
                     word(serde_json::to_value(dependency.kind)).into(),
                     word(serde_json::to_value(dependency.relationship)).into(),
+                    dependency.own.into(),
                 ]
             })
             .collect();
         self.put_rows(
-            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship) VALUES",
+            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship, own) VALUES",
             &rows, "")
     }
 
@@ -66,7 +69,7 @@ impl Tx<'_> {
             ids.iter().copied(),
             |list| {
                 format!(
-                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload
+                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload, d.own
                      FROM dependencies d JOIN resources r ON r.id = d.resource_id WHERE {clause} IN ({list})
                      ORDER BY d.resource_id, d.depends_on_id, d.requirement"
                 )
@@ -79,6 +82,7 @@ impl Tx<'_> {
                     requirement: row.text(2)?.to_owned(),
                     kind: row.text(3)?.to_owned(),
                     relationship: row.text(4)?.to_owned(),
+                    own: row.flag(6)?,
                 });
                 Ok(())
             },

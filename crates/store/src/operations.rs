@@ -177,10 +177,13 @@ impl Tx<'_> {
     }
 
     /// Pairs of an operation and what comes before it.
-    pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId)]) -> Result<()> {
-        let rows: Vec<Vec<Value>> =
-            edges.iter().map(|(after, before)| vec![after.into(), before.into()]).collect();
-        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id) VALUES", &rows, "")
+    /// Each: what comes after, what before, and whether it goes on also when that fails.
+    pub fn insert_edges(&mut self, edges: &[(OperationId, OperationId, bool)]) -> Result<()> {
+        let rows: Vec<Vec<Value>> = edges
+            .iter()
+            .map(|(after, before, weak)| vec![after.into(), before.into(), (*weak).into()])
+            .collect();
+        self.put_rows("INSERT INTO operation_edges (operation_id, predecessor_id, weak) VALUES", &rows, "")
     }
 
     pub fn insert_wait(
@@ -426,12 +429,13 @@ impl Tx<'_> {
     }
 
     /// Operations that come right after this one.
-    pub fn successors(&mut self, id: OperationId) -> Result<Vec<OperationId>> {
+    /// What comes after, and whether it goes on also when this one fails.
+    pub fn successors(&mut self, id: OperationId) -> Result<Vec<(OperationId, bool)>> {
         let rows = self.query(
-            "SELECT operation_id FROM operation_edges WHERE predecessor_id = $1 ORDER BY operation_id",
+            "SELECT operation_id, weak FROM operation_edges WHERE predecessor_id = $1 ORDER BY operation_id",
             params![id],
         )?;
-        rows.iter().map(|row| row.id(0)).collect()
+        rows.iter().map(|row| Ok((row.id(0)?, row.flag(1)?))).collect()
     }
 
     /// One thing less to wait for, for all that come after this one; returns those with nothing left.

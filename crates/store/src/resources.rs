@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::{
     ids::{
-        ApplicationId, ChangeId, EnvironmentId, OperationId, OrganisationId, ResourceId, TemplateId,
+        ApplicationId, ChangeId, EnvironmentId, OperationId, OrganisationId, PoolId, ResourceId, TemplateId,
         TemplateVersionId,
     },
     lifecycle::{KeptBy, OperationStatus, State, Status},
@@ -44,6 +44,10 @@ pub struct ResourceRow {
     pub error: Option<Json>,
     pub fence: i64,
     pub waiters: i64,
+    pub max_consumers: Option<u32>,
+    pub share_when: Option<String>,
+    pub pool: Option<PoolId>,
+    pub destroy_after: Option<i64>,
     pub replaced_by: Option<ResourceId>,
     pub created_by: String,
     pub created_at: i64,
@@ -54,7 +58,7 @@ const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.doma
     r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
     r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
     r.outputs, r.manager_state, r.external_id, r.message, r.error, r.fence, r.waiters, r.replaced_by, r.created_by,
-    r.created_at, r.updated_at, e.name FROM resources r JOIN domains d ON d.id = r.domain_id
+    r.created_at, r.updated_at, e.name, r.max_consumers, r.share_when, r.pool_id, r.destroy_after FROM resources r JOIN domains d ON d.id = r.domain_id
     JOIN environments e ON e.id = r.environment_id";
 
 fn resource_row(row: &Row) -> Result<ResourceRow> {
@@ -97,6 +101,10 @@ fn resource_row(row: &Row) -> Result<ResourceRow> {
         created_at: row.int(33)?,
         updated_at: row.int(34)?,
         environment_name: row.text(35)?.to_owned(),
+        max_consumers: row.opt(36, Row::int)?.map(|most| most as u32),
+        share_when: row.opt(37, Row::text)?.map(str::to_owned),
+        pool: row.opt(38, Row::id)?,
+        destroy_after: row.opt(39, Row::int)?,
     })
 }
 
@@ -158,6 +166,9 @@ impl NewResourceRow<'_> {
             self.actor.into(),
             self.now.into(),
             self.now.into(),
+            new.max_consumers.map(i64::from).into(),
+            new.when.clone().into(),
+            new.pool.into(),
         ]
     }
 }
@@ -315,7 +326,7 @@ impl Tx<'_> {
             "INSERT INTO resources (id, organisation_id, environment_id, domain_id, kind, class, key_tag, key_name, name,
                  slug, workload, template_version_id, prev_state, state, place, status, kept_by, protected, generation,
                  observed_generation, spec, fence, waiters, lineage_id, made_change_id, spec_change_id, created_by,
-                 created_at, updated_at) VALUES",
+                 created_at, updated_at, max_consumers, share_when, pool_id) VALUES",
             &rows, "")
     }
 
@@ -446,13 +457,56 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, state = 'destroyed', place = 'gone', status = 'done', outputs = NULL, inputs = NULL,
                  inputs_digest = NULL, applied_spec = NULL, applied_version_id = NULL, manager_state = NULL,
-                 message = NULL, error = NULL, updated_at = $4
+                 message = NULL, error = NULL, destroy_after = NULL, updated_at = $4
              WHERE id = $1 AND state = $2 AND status = $3",
             params![id, from.0.as_str(), from.1.as_str(), now],
         )?;
         self.put("DELETE FROM consumers WHERE resource_id = $1", params![id])?;
         self.put("DELETE FROM unique_values WHERE resource_id = $1", params![id])?;
+        self.put("DELETE FROM match_keys WHERE resource_id = $1", params![id])?;
         self.put("DELETE FROM dependencies WHERE resource_id = $1", params![id])
+    }
+
+    /// Nobody uses it: kept until then, and destroyed.
+    pub fn bury_resource(
+        &mut self,
+        id: ResourceId,
+        from: (State, Status),
+        until: i64,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = 'destroy', place = 'doomed', status = 'pending',
+                 destroy_after = $4, updated_at = $5
+             WHERE id = $1 AND state = $2 AND status = $3",
+            params![id, from.0.as_str(), from.1.as_str(), until, now],
+        )
+    }
+
+    /// Somebody thought again; `false`: its time had come.
+    pub fn unbury_resource(&mut self, id: ResourceId, now: i64) -> Result<bool> {
+        let touched = self.execute(
+            "UPDATE resources SET prev_state = state, state = 'provisioned', place = 'live', status = 'done',
+                 destroy_after = NULL, updated_at = $2
+             WHERE id = $1 AND state = 'destroy' AND status = 'pending' AND destroy_after IS NOT NULL",
+            params![id, now],
+        )?;
+        Ok(touched == 1)
+    }
+
+    /// Stays whether somebody uses it or not.
+    pub fn keep_by_hand(&mut self, id: ResourceId) -> Result<()> {
+        self.put_one("UPDATE resources SET kept_by = 'hand' WHERE id = $1", params![id])
+    }
+
+    /// Those whose time has come.
+    pub fn buried_until(&mut self, now: i64) -> Result<BTreeSet<ResourceId>> {
+        let rows = self.query(
+            "SELECT id FROM resources WHERE destroy_after <= $1 AND state = 'destroy' AND status = 'pending'
+             ORDER BY destroy_after LIMIT 200",
+            params![now],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
     }
 
     /// Registers somebody who waits, as long as the resource is still on its way.
@@ -557,7 +611,7 @@ impl Tx<'_> {
                 params![resource, application, environment],
             )?;
         }
-        Ok(())
+        self.recount_matches(resources)
     }
 
     /// Of these, live ones without consumers whose only dependents are among `going`.

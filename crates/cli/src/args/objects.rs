@@ -90,11 +90,26 @@ pub enum ResourcesCommand {
         #[arg(value_name = "ID_OR_NAME")]
         id: String,
     },
-    /// Say why a resource exists and what keeps it
+    /// Tell the life of a resource: why it exists, what keeps it, what happened to it
     Why {
         #[arg(value_name = "ID_OR_NAME")]
         id: String,
     },
+    /// Keep a resource that waits for its time to be destroyed
+    Undelete {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PoolsCommand {
+    /// List pools
+    List(Box<ListFlags>),
+    /// Show how the members of one stand
+    Get { name: String },
+    /// Give a pool up: ready members are destroyed, claimed ones stay with those who have them
+    Delete { name: String },
 }
 
 /// Objects known by their id.

@@ -19,6 +19,17 @@ pub struct Document {
 }
 
 impl Document {
+    /// A value that stands below a path of this document, as a document of its own.
+    pub fn below(&self, path: &str, value: Value) -> Self {
+        let inside = |(known, place): (&String, &(usize, usize))| {
+            let rest = known.strip_prefix(path)?.strip_prefix('.')?;
+            Some((rest.to_owned(), *place))
+        };
+        let mut places: BTreeMap<String, (usize, usize)> = self.places.iter().filter_map(inside).collect();
+        places.entry(String::new()).or_insert_with(|| self.place(path));
+        Self { value, places }
+    }
+
     /// Where a path stands, or the nearest place above it.
     pub fn place(&self, path: &str) -> (usize, usize) {
         let mut path = path;

@@ -118,19 +118,22 @@ impl Run<'_> {
         })
     }
 
-    /// Deletes rules that no document holds any more.
+    /// Deletes rules and pools that no document holds any more.
     async fn prune(&mut self, entries: &[Entry]) -> Outcome {
-        for rule in self.connection.client.rules().await? {
-            let kept =
-                entries.iter().any(|entry| entry.text("kind") == "Rule" && entry.text("name") == rule.name);
-            if kept {
+        let client = &self.connection.client;
+        let rules = client.rules().await?.into_iter().map(|rule| ("Rule", rule.name));
+        let pools = client.pools().await?.into_iter().map(|pool| ("Pool", pool.name));
+        for (kind, name) in rules.chain(pools).collect::<Vec<_>>() {
+            if entries.iter().any(|entry| entry.text("kind") == kind && entry.text("name") == name) {
                 continue;
             }
-            if !self.dry_run {
-                self.connection.client.delete_rule(&rule.name).await?;
+            match kind {
+                _ if self.dry_run => {}
+                "Rule" => self.connection.client.delete_rule(&name).await?,
+                _ => self.connection.client.delete_pool(&name).await?,
             }
             let action = "deleted".to_owned();
-            self.say(Applied { kind: "Rule".into(), name: rule.name, version: None, action, change: None });
+            self.say(Applied { kind: kind.into(), name, version: None, action, change: None });
         }
         Ok(())
     }

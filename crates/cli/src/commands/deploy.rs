@@ -1,9 +1,6 @@
 //! Changes of applications: plan, explain, deploy, destroy, retry, cancel.
 
-use std::{
-    collections::HashSet,
-    io::{self, IsTerminal, Write},
-};
+use std::collections::HashSet;
 
 use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest};
 use conductor_domain::ids::{ChangeId, OperationId};
@@ -11,8 +8,9 @@ use conductor_domain::ids::{ChangeId, OperationId};
 use super::{Context, validate};
 use crate::{
     args::{DeployFlags, PlanFlags, WaitFlags},
+    confirm,
     connect::{Connection, Scope},
-    failure::{Failure, Outcome},
+    failure::Outcome,
     follow::{self, Watch},
     output::{Screen, complain, count, findings, views},
     settings,
@@ -107,13 +105,7 @@ pub async fn destroy(
     dry_run: bool,
 ) -> Outcome {
     let screen = &context.screen;
-    let asks = !screen.yes && !dry_run;
-    if asks && !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        return Err(Failure::usage(
-            "destroy asks before it does anything, and there is no terminal to ask on",
-        )
-        .hint("add --yes to go ahead, or --dry-run to see what would go"));
-    }
+    let asks = !dry_run && confirm::asks(screen, "destroy")?;
     let connection = if dry_run { context.look().await? } else { context.connect().await? };
     let mut request = DestroyRequest { environment, application, dry_run: true };
     if dry_run || asks {
@@ -123,7 +115,7 @@ pub async fn destroy(
             return Ok(());
         }
         complain(&views::deployment(&Screen { color: screen.color_stderr, ..screen.clone() }, &preview));
-        confirm(&question(&request, &preview))?;
+        confirm::confirm(&question(&request, &preview))?;
     }
     request.dry_run = false;
     let accepted = connection.client.destroy(&request).await?;
@@ -134,16 +126,5 @@ pub async fn destroy(
 fn question(request: &DestroyRequest, preview: &Deployment) -> String {
     let what = request.application.as_deref().unwrap_or("everything");
     let number = count(preview.removals.len(), "resource");
-    format!("Take down {what} in {} ({number})? [y/N] ", request.environment)
-}
-
-fn confirm(question: &str) -> Outcome {
-    let mut err = io::stderr();
-    let _ = write!(err, "{question}").and_then(|()| err.flush());
-    let mut answer = String::new();
-    let heard = io::stdin().read_line(&mut answer);
-    match answer.trim().to_lowercase().as_str() {
-        "y" | "yes" if heard.is_ok() => Ok(()),
-        _ => Err(Failure::failed("nothing was done")),
-    }
+    format!("Take down {what} in {} ({number})?", request.environment)
 }

@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{Context, deploy, deployment_id, logs};
 use crate::{
-    args::{ListFlags, LogFlags, NamedCommand, OperationsCommand, RecordCommand, WaitFlags},
+    args::{ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand, WaitFlags},
+    confirm,
     failure::{Failure, Outcome},
     output::{Screen, table::fields, views},
 };
@@ -97,6 +98,23 @@ pub async fn environments(context: &Context, command: NamedCommand) -> Outcome {
 pub async fn rules(context: &Context, command: NamedCommand) -> Outcome {
     let items = client(context).await?.rules().await?;
     named(&context.screen, command, "rule", items, |item| item.name.clone(), views::rules)
+}
+
+pub async fn pools(context: &Context, command: PoolsCommand) -> Outcome {
+    let command = match command {
+        PoolsCommand::List(flags) => NamedCommand::List(flags),
+        PoolsCommand::Get { name } => NamedCommand::Get { name },
+        PoolsCommand::Delete { name } => {
+            if confirm::asks(&context.screen, "pools delete")? {
+                confirm::confirm(&format!("Give up pool {name} and destroy its ready members?"))?;
+            }
+            context.connect().await?.client.delete_pool(&name).await?;
+            context.screen.note(&format!("pool {name} is no more"));
+            return Ok(());
+        }
+    };
+    let items = client(context).await?.pools().await?;
+    named(&context.screen, command, "pool", items, |item| item.name.clone(), views::pools)
 }
 
 pub async fn workers(context: &Context, command: NamedCommand) -> Outcome {

@@ -16,9 +16,14 @@ use crate::{
 
 pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
     let screen = &context.screen;
-    let connection = context.look().await?;
+    let changes = matches!(command, ResourcesCommand::Undelete { .. });
+    let connection = if changes { context.connect().await? } else { context.look().await? };
     let client = &connection.client;
     match command {
+        ResourcesCommand::Undelete { id } => {
+            let resource = client.undelete(find(client, &id).await?.id).await?;
+            screen.document(&resource, || views::resource(screen, &resource));
+        }
         ResourcesCommand::List(flags) => {
             let resources = list(client, &flags).await?;
             screen.document(&resources, || views::resources(screen, &resources));
@@ -93,11 +98,14 @@ async fn why(context: &Context, client: &Client, text: &str) -> Outcome {
             }));
         }
     }
+    let about = ListFilter { resource: Some(resource.id.to_string()), ..ListFilter::default() };
+    let mut events = client.events(&about).await?;
+    events.sort_by_key(|event| event.id);
     let document = json!({
         "resource": resource.id, "name": resource.name, "createdBy": resource.created_by,
         "template": format!("{}@{}", resource.template, resource.template_version),
         "consumers": resource.consumers, "dependents": resource.dependents, "protected": resource.protected,
-        "reasons": reasons,
+        "keptBy": resource.kept_by, "destroyAfter": resource.destroy_after, "reasons": reasons, "events": events,
     });
     context.screen.document(&document, || {
         let mut out = format!(
@@ -124,9 +132,19 @@ async fn why(context: &Context, client: &Client, text: &str) -> Outcome {
         if resource.consumers.is_empty() && resource.dependents.is_empty() {
             out.push_str("  nothing uses it\n");
         }
+        if let Some(at) = resource.destroy_after {
+            out.push_str(&format!("  destroyed at {at}, unless it is undeleted\n"));
+        }
         for reason in &reasons {
             let word = |key: &str| reason[key].as_str().unwrap_or_default().to_owned();
             out.push_str(&format!("  {} for {}: {}\n", word("action"), word("application"), word("reason")));
+        }
+        if !events.is_empty() {
+            out.push_str("\nwhat happened to it\n");
+        }
+        for event in &events {
+            let change = event.deployment.map(|id| format!(" ({id})")).unwrap_or_default();
+            out.push_str(&format!("  {} {} by {}{change}\n", event.at, event.kind, event.actor));
         }
         out
     });

@@ -51,7 +51,7 @@ pub async fn server(context: &Context, migrate: bool) -> Outcome {
 struct House {
     engine: Arc<Engine>,
     server: JoinHandle<std::io::Result<()>>,
-    background: JoinHandle<()>,
+    background: [JoinHandle<()>; 2],
     signals: Signals,
     stop: CancellationToken,
     background_stop: CancellationToken,
@@ -81,7 +81,10 @@ impl House {
         }
         let (stop, background_stop) = (CancellationToken::new(), CancellationToken::new());
         let server = tokio::spawn(serve(listener, router(engine.clone(), Access::Tokens), stop.clone()));
-        let background = tokio::spawn(engine.clone().run_background(background_stop.clone()));
+        let background = [
+            tokio::spawn(engine.clone().run_background(background_stop.clone())),
+            tokio::spawn(engine.clone().run_keeper(background_stop.clone())),
+        ];
         Ok(Self { engine, server, background, signals, stop, background_stop })
     }
 
@@ -107,7 +110,9 @@ impl House {
         self.background_stop.cancel();
         let rest = async {
             let _ = self.server.await;
-            let _ = self.background.await;
+            for task in self.background {
+                let _ = task.await;
+            }
         };
         tokio::select! {
             _ = tokio::time::timeout(LAST_ANSWERS, rest) => {}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
 use serde_json::Value;
 
-pub use lists::{applications, environments, events, outputs, rules, templates, tokens, workers};
+pub use lists::{applications, environments, events, outputs, pools, rules, templates, tokens, workers};
 
 use super::{
     BOLD, Screen, paint, span,
@@ -64,9 +64,34 @@ pub fn explanation(screen: &Screen, change: &Deployment) -> String {
         for line in item.reason.split(['\n', ';']).map(single_line).filter(|line| !line.is_empty()) {
             out.push_str(&format!("  {line}\n"));
         }
+        out.push_str(&candidates(screen, item));
     }
     for warning in &change.warnings {
         out.push_str(&format!("\nwarning: {warning}\n"));
+    }
+    out
+}
+
+/// Who could have served, in order, and why each does or does not.
+fn candidates(screen: &Screen, item: &PlanItem) -> String {
+    if item.candidates.is_empty() {
+        return String::new();
+    }
+    let rows = item.candidates.iter().map(|one| {
+        let most = one.max_consumers.map(|most| format!(" of {most}")).unwrap_or_default();
+        [
+            if one.chosen { "→".to_owned() } else { String::new() },
+            one.resource.to_string(),
+            one.name.clone(),
+            conductor_domain::catalogue::scope_word(one.scope).to_owned(),
+            format!("{}{most}", one.consumers),
+            single_line(&one.reason),
+        ]
+    });
+    let table = table(screen, ["", "CANDIDATE", "NAME", "SCOPE", "CONSUMERS", "WHY"], rows.collect());
+    let mut out: String = table.lines().map(|line| format!("    {line}\n")).collect();
+    if item.other_candidates > 0 {
+        out.push_str(&format!("    and {} more\n", item.other_candidates));
     }
     out
 }
@@ -141,6 +166,9 @@ pub fn resource(screen: &Screen, resource: &Resource) -> String {
         ("Help", resource.error.as_ref().and_then(|fault| fault.hint.clone())),
         ("Template", text(format!("{}@{}", resource.template, resource.template_version))),
         ("Sharing", text(format!("{}, scope {}", resource.sharing, resource.scope))),
+        ("Consumers at most", resource.max_consumers.map(|most| most.to_string())),
+        ("Kept by", text(&resource.kept_by)),
+        ("Destroyed at", resource.destroy_after.map(|at| format!("{at}, unless it is undeleted"))),
         ("External id", resource.external_id.clone()),
         ("Protected", resource.protected.then(|| "yes".into())),
         ("Depends on", ids(&resource.depends_on)),

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use conductor_score::DependencyKind;
 
 use super::{
-    Effect, Key, NewResource, PlannedOperation, RecordedDependency, ResourceView, Until, Wait,
+    Effect, Key, KeyTag, NewResource, PlannedOperation, RecordedDependency, ResourceView, Until, Wait,
     diff::{Differ, Shape},
+    resolve::{Ask, Wanted},
 };
 use crate::{
     expr::Params,
@@ -22,21 +23,45 @@ impl Differ<'_> {
         replaces: Option<&ResourceView>,
         waits: Vec<Wait>,
     ) -> ResourceId {
-        let id = ResourceId(self.ids.next());
-        let name = replaces.map_or_else(|| shape.wanted.name.clone(), |old| old.name.clone());
+        let id = shape.new_id;
+        let name = replaces.map_or_else(|| self.name_of_new(shape.wanted, id), |old| old.name.clone());
+        let key = match key.tag {
+            KeyTag::Matched => Key { name: id.to_string(), ..key.clone() },
+            _ => key.clone(),
+        };
+        let (max_consumers, when) = match &shape.wanted.ask {
+            Ask::Fitting(fitting) => {
+                (fitting.max_consumers, fitting.when.as_ref().map(|when| when.text().to_owned()))
+            }
+            Ask::Pooled { pool, .. } | Ask::Member { pool, .. } => (pool.max_consumers, None),
+            _ => (shape.version.sharing.max_consumers, None),
+        };
+        let pool = match &shape.wanted.ask {
+            Ask::Pooled { pool, .. } | Ask::Member { pool, .. } => Some(pool.id),
+            _ => None,
+        };
+        let kept_by = match &shape.wanted.ask {
+            Ask::Member { .. } => KeptBy::Pool,
+            _ if shape.version.retain => KeptBy::Hand,
+            _ => KeptBy::Consumers,
+        };
         self.plan.effects.push(Effect::Create(Box::new(NewResource {
             id,
-            key: key.clone(),
+            key,
             slug: slug(&name, id),
             name,
             version: shape.version.id,
             params: shape.params.clone(),
-            kept_by: KeptBy::Consumers,
+            kept_by,
             workload: shape.workload,
             replaces: replaces.map(|old| old.id),
+            max_consumers,
+            when,
+            pool,
         })));
+        self.after.insert(id, (shape.version.clone(), shape.params.clone()));
         self.depend(shape, id);
-        if !shape.workload {
+        if self.joins(shape) {
             self.join(id, None, &shape.wanted.requirement, shape.params.clone());
         }
         self.operation(
@@ -49,6 +74,25 @@ impl Differ<'_> {
             waits,
         );
         id
+    }
+
+    /// Whether the application is to be recorded as a user.
+    fn joins(&self, shape: &Shape<'_>) -> bool {
+        !shape.workload && !shape.wanted.is_member() && self.within.is_empty()
+    }
+
+    /// What people call a new one. What was matched or comes from a pool is called after its type and place.
+    pub(super) fn name_of_new(&self, wanted: &Wanted, id: ResourceId) -> String {
+        let shared = matches!(&wanted.ask, Ask::Keyed(key) if key.tag == KeyTag::Shared);
+        if !self.within.is_empty() && !shared {
+            let path = self.full_name(&wanted.requirement).replace('.', "-");
+            return format!("{}-{path}", self.snapshot.application.name);
+        }
+        if !wanted.name.is_empty() {
+            return wanted.name.clone();
+        }
+        let text = id.to_string();
+        format!("{}-{}-{}", wanted.version.kind, self.snapshot.environment.name, &text[text.len() - 8..])
     }
 
     /// A new row of the same lineage; the old one goes first unless the template says otherwise.
@@ -85,6 +129,7 @@ impl Differ<'_> {
             _ => (State::Provisioned, Status::Queued),
         };
         let generation = resource.generation + 1;
+        self.after.insert(resource.id, (shape.version.clone(), shape.params.clone()));
         self.plan.effects.push(Effect::Specify {
             resource: resource.id,
             from: (resource.state, resource.status),
@@ -109,7 +154,11 @@ impl Differ<'_> {
         mut waits: Vec<Wait>,
     ) -> OperationId {
         let id = OperationId(self.ids.next());
-        let after: BTreeSet<OperationId> = on.iter().filter_map(|d| self.made.get(&d.on).copied()).collect();
+        let made = |weak: bool| -> BTreeSet<OperationId> {
+            let on = on.iter().filter(|d| (d.kind == DependencyKind::Weak) == weak);
+            on.filter_map(|d| self.made.get(&d.on).copied()).collect()
+        };
+        let (after, loosely) = (made(false), made(true));
         let waiting = on.iter().filter(|d| d.kind != DependencyKind::Weak);
         waits.extend(waiting.filter_map(|dependency| self.waits.get(&dependency.on).copied()));
         waits.sort_unstable();
@@ -125,6 +174,7 @@ impl Differ<'_> {
             generation,
             conditional,
             manager: manager.map(str::to_owned),
+            loosely_after: loosely.difference(&after).copied().collect(),
             after: after.into_iter().collect(),
             waits,
         });
@@ -147,10 +197,10 @@ impl Differ<'_> {
     pub(super) fn rejoin(&mut self, shape: &Shape<'_>, resource: &ResourceView) {
         self.wanted.insert(resource.id);
         let on: BTreeSet<ResourceId> = shape.on.iter().map(|dependency| dependency.on).collect();
-        if on != resource.depends_on && !resource.has_others(self.snapshot) {
+        if on != resource.depends_on && !self.has_others(shape, resource) {
             self.depend(shape, resource.id);
         }
-        if !shape.workload {
+        if self.joins(shape) {
             self.join(resource.id, Some(resource), &shape.wanted.requirement, shape.params.clone());
         }
     }
@@ -168,11 +218,38 @@ impl Differ<'_> {
                 && consumer.state != ConsumerState::Leaving
         });
         if !already {
+            *self.joined.entry(id).or_default() += 1;
             self.plan.effects.push(Effect::Join {
                 resource: id,
                 requirement: requirement.to_owned(),
                 params,
+                outputs: BTreeSet::new(),
             });
+        }
+    }
+
+    /// Records which outputs of each resource this application uses, where that is new.
+    pub(super) fn contracts(&mut self) {
+        let mut joins = BTreeSet::new();
+        let used = &self.used;
+        for effect in &mut self.plan.effects {
+            if let Effect::Join { resource, requirement, outputs, .. } = effect {
+                *outputs = used.get(resource).cloned().unwrap_or_default();
+                joins.insert((*resource, requirement.clone()));
+            }
+        }
+        for (id, requirement) in self.kept.difference(&joins) {
+            let Some(resource) = self.snapshot.resources.get(id) else { continue };
+            let outputs = used.get(id).cloned().unwrap_or_default();
+            let known = resource
+                .consumers
+                .iter()
+                .find(|consumer| self.snapshot.is_mine(consumer) && consumer.requirement == *requirement);
+            if let Some(known) = known.filter(|known| known.outputs != outputs) {
+                let (resource, requirement) = (*id, known.requirement.clone());
+                let params = self.snapshot.resources[id].spec.clone();
+                self.plan.effects.push(Effect::Join { resource, requirement, params, outputs });
+            }
         }
     }
 }

@@ -5,11 +5,11 @@ use std::{
     sync::Arc,
 };
 
-use conductor_score::OnConflict;
+use conductor_score::{DependencyKind, OnConflict, Relationship, Scope};
 
 use super::{
-    Effect, Goal, Item, Key, Plan, PlanError, Problem, RecordedDependency, ResourceView, Snapshot, Until,
-    Wait,
+    Candidate, Effect, Goal, Item, Key, KeyTag, MatchQuery, Plan, PlanError, Problem, RecordedDependency,
+    ResourceView, Snapshot, Until, Wait,
     resolve::{Ask, Wanted, look_up},
     symbols::{Referent, Symbols},
 };
@@ -33,6 +33,14 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         changing: BTreeSet::new(),
         kept: BTreeSet::new(),
         wanted: BTreeSet::new(),
+        after: BTreeMap::new(),
+        mine: mine(snapshot),
+        fresh: BTreeMap::new(),
+        joined: BTreeMap::new(),
+        claimed: BTreeSet::new(),
+        used: BTreeMap::new(),
+        within: Vec::new(),
+        candidates: Vec::new(),
         problems: Vec::new(),
         code: ErrorCode::Invalid,
         needs: Vec::new(),
@@ -43,15 +51,29 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
     if let Some(wanted) = &goal.workload {
         differ.workload(wanted)?;
     }
-    if !differ.problems.is_empty() {
-        return Err(PlanError::Refused { code: differ.code, problems: differ.problems });
-    }
     if !differ.needs.is_empty() {
         return Err(PlanError::Need(differ.needs));
     }
+    if !differ.problems.is_empty() {
+        return Err(PlanError::Refused { code: differ.code, problems: differ.problems });
+    }
+    differ.contracts();
     differ.settle_waits();
-    differ.removals()?;
+    if goal.complete {
+        differ.removals()?;
+    }
     Ok(differ.plan)
+}
+
+/// What this application has by now, by requirement.
+fn mine(snapshot: &Snapshot) -> BTreeMap<&str, Vec<ResourceId>> {
+    let mut mine: BTreeMap<&str, Vec<ResourceId>> = BTreeMap::new();
+    for resource in snapshot.resources.values() {
+        for consumer in resource.consumers.iter().filter(|consumer| snapshot.is_mine(consumer)) {
+            mine.entry(&consumer.requirement).or_default().push(resource.id);
+        }
+    }
+    mine
 }
 
 pub(super) struct Differ<'a> {
@@ -71,14 +93,38 @@ pub(super) struct Differ<'a> {
     pub(super) kept: BTreeSet<(ResourceId, String)>,
     /// Whatever this plan wants; its dependencies are what the file says now.
     pub(super) wanted: BTreeSet<ResourceId>,
+    /// By which version and with which parameters this plan makes or changes things.
+    pub(super) after: BTreeMap<ResourceId, (Arc<TemplateVersion>, Params)>,
+    /// What this application has by now, by requirement.
+    pub(super) mine: BTreeMap<&'a str, Vec<ResourceId>>,
+    /// What this plan makes that others of its requirements may share.
+    pub(super) fresh: BTreeMap<MatchQuery, Vec<(ResourceId, Option<u32>)>>,
+    /// How many uses this plan adds to each.
+    pub(super) joined: BTreeMap<ResourceId, u64>,
+    pub(super) claimed: BTreeSet<ResourceId>,
+    /// The outputs that are used of each.
+    pub(super) used: BTreeMap<ResourceId, BTreeSet<String>>,
+    /// The requirement whose template is being served, and the templates on the way to it.
+    pub(super) within: Vec<Within>,
+    /// Told with the next item.
+    pub(super) candidates: Vec<Candidate>,
     pub(super) problems: Vec<Problem>,
     pub(super) code: ErrorCode,
     pub(super) needs: Vec<super::Want>,
 }
 
+/// Whose template requires what is being planned.
+pub(super) struct Within {
+    pub(super) requirement: String,
+    pub(super) template: String,
+    pub(super) parent: ResourceId,
+}
+
 /// What a wanted resource comes to, once its parameters are known symbols.
 pub(super) struct Shape<'w> {
     pub(super) wanted: &'w Wanted,
+    /// The id it gets when it is made now.
+    pub(super) new_id: ResourceId,
     pub(super) version: Arc<TemplateVersion>,
     pub(super) params: Params,
     pub(super) on: Vec<RecordedDependency>,
@@ -99,44 +145,112 @@ impl Differ<'_> {
     }
 
     pub(super) fn requirement(&mut self, wanted: &Wanted) -> Result<(), PlanError> {
-        let (resource, action, reason) = match &wanted.ask {
-            Ask::Existing(id) => self.link(wanted, *id),
-            Ask::Keyed(key) => match self.settled.get(key).copied() {
-                Some(id) => {
-                    (id, Action::Reuse, "the same resource as another requirement of this file".to_owned())
-                }
-                None => {
-                    let found = match look_up(key, self.snapshot) {
-                        Err(PlanError::Need(more)) => {
-                            self.needs.extend(more);
-                            None
-                        }
-                        found => found?,
-                    };
-                    let shape = self.shape(wanted, found, false);
-                    let outcome = self.outcome(&shape, found, key);
-                    self.settled.insert(key.clone(), outcome.0);
-                    outcome
-                }
-            },
-        };
+        let (resource, action, reason) = self.serve(wanted)?;
         let version = self.version_of(resource, wanted);
         let outputs = version.outputs.as_ref().map(|outputs| outputs.keys().cloned().collect());
         self.referents.insert(wanted.requirement.clone(), Referent { resource, outputs });
-        self.kept.insert((resource, wanted.requirement.clone()));
+        if self.within.is_empty() {
+            self.kept.insert((resource, wanted.requirement.clone()));
+        }
         let known = self.snapshot.resources.get(&resource);
-        let name = known.map_or_else(|| wanted.name.clone(), |resource| resource.name.clone());
+        let name = match known {
+            Some(known) => known.name.clone(),
+            None => self.name_of_new(wanted, resource),
+        };
+        let candidates = std::mem::take(&mut self.candidates);
+        let other_candidates = self.rivals_left_out(wanted, candidates.len());
         self.plan.items.push(Item {
-            requirement: wanted.requirement.clone(),
+            requirement: self.full_name(&wanted.requirement),
             resource,
             name,
             action,
             reason,
+            candidates,
+            other_candidates,
         });
         Ok(())
     }
 
+    /// Which resource serves a requirement, and what that takes.
+    fn serve(&mut self, wanted: &Wanted) -> Result<(ResourceId, Action, String), PlanError> {
+        match &wanted.ask {
+            Ask::Existing(id) => Ok(self.link(wanted, *id)),
+            Ask::Keyed(key) => self.keyed(wanted, key),
+            Ask::Fitting(fitting) => self.fit(wanted, fitting),
+            Ask::Pooled { pool, unless } => self.claim(wanted, pool, unless.as_ref()),
+            Ask::Member { again, .. } => {
+                let found = again.and_then(|id| self.snapshot.resources.get(&id));
+                self.settle_on(wanted, found, &self.any_key(wanted), false)
+            }
+        }
+    }
+
+    pub(super) fn keyed(
+        &mut self,
+        wanted: &Wanted,
+        key: &Key,
+    ) -> Result<(ResourceId, Action, String), PlanError> {
+        if let Some(id) = self.settled.get(key).copied() {
+            if self.within.is_empty() {
+                self.join(id, self.snapshot.resources.get(&id), &wanted.requirement, Params::new());
+            }
+            return Ok((
+                id,
+                Action::Reuse,
+                "the same resource as another requirement of this file".to_owned(),
+            ));
+        }
+        let found = match look_up(key, self.snapshot) {
+            Err(PlanError::Need(more)) => {
+                self.needs.extend(more);
+                None
+            }
+            found => found?,
+        };
+        if let Some(found) = found {
+            let how =
+                if key.tag == KeyTag::Shared { "it has that name" } else { "it is this application's own" };
+            self.consider(found, Ok(how.to_owned()));
+        }
+        let outcome = self.settle_on(wanted, found, key, false)?;
+        self.settled.insert(key.clone(), outcome.0);
+        Ok(outcome)
+    }
+
+    /// This one, or a new one under this key. `as_it_is`: what is there is taken with its own parameters.
+    pub(super) fn settle_on(
+        &mut self,
+        wanted: &Wanted,
+        found: Option<&ResourceView>,
+        key: &Key,
+        as_it_is: bool,
+    ) -> Result<(ResourceId, Action, String), PlanError> {
+        let new_id = ResourceId(self.ids.next());
+        let own = self.own(wanted, found, new_id)?;
+        let shape = self.shape(wanted, found, new_id, own, as_it_is);
+        Ok(self.outcome(&shape, found, key))
+    }
+
+    /// A key that no other has: it is made of the new one's id.
+    pub(super) fn any_key(&self, wanted: &Wanted) -> Key {
+        let scope = match &wanted.ask {
+            Ask::Fitting(fitting) => fitting.scope,
+            _ => Scope::Environment,
+        };
+        let (kind, class) = (wanted.version.kind.clone(), wanted.class.clone());
+        Key { domain: self.snapshot.domain(scope), kind, class, tag: KeyTag::Matched, name: String::new() }
+    }
+
+    /// How a requirement is called in the plan: what a template requires hangs below its own requirement.
+    pub(super) fn full_name(&self, requirement: &str) -> String {
+        let above = self.within.iter().map(|within| within.requirement.as_str());
+        above.chain([requirement]).collect::<Vec<_>>().join(".")
+    }
+
     pub(super) fn version_of(&self, resource: ResourceId, wanted: &Wanted) -> Arc<TemplateVersion> {
+        if let Some((version, _)) = self.after.get(&resource) {
+            return version.clone();
+        }
         let known = self.snapshot.resources.get(&resource);
         known.and_then(|known| self.snapshot.versions.get(&known.version)).unwrap_or(&wanted.version).clone()
     }
@@ -152,9 +266,60 @@ impl Differ<'_> {
             }
             found => found?,
         };
-        let shape = self.shape(wanted, found, true);
+        let new_id = ResourceId(self.ids.next());
+        let shape = self.shape(wanted, found, new_id, vec![], false);
         self.outcome(&shape, found, key);
         Ok(())
+    }
+
+    /// What is asked for as symbols, with defaults; `own` is what the template requires, by name.
+    pub(super) fn params(
+        &self,
+        wanted: &Wanted,
+        version: &TemplateVersion,
+        own: &[(String, Referent)],
+        path: &str,
+        problems: &mut Vec<Problem>,
+    ) -> Params {
+        let empty = conductor_score::Metadata {
+            name: String::new(),
+            annotations: BTreeMap::new(),
+            extra: serde_json::Map::new(),
+        };
+        let metadata = self.goal.metadata.as_ref().unwrap_or(&empty);
+        let symbols = Symbols { metadata, referents: &self.referents, short: wanted.short };
+        let mut given = symbols.params(&wanted.raw, path, problems);
+        for dependency in wanted.depends_on.iter().filter(|d| d.relationship == Relationship::Extends) {
+            self.extend(&mut given, version, &dependency.requirement);
+        }
+        let mut params = version.schema.with_defaults(given);
+        if !own.is_empty() {
+            let referents = own.iter().cloned().collect();
+            let symbols = Symbols { metadata, referents: &referents, short: true };
+            for name in version.derived().iter().filter(|name| !wanted.raw.contains_key(*name)) {
+                if let Some(Expr::Literal(default)) = params.get(name) {
+                    let expr = symbols.expr(default, &format!("{path}.{name}"), problems);
+                    params.insert(name.clone(), expr);
+                }
+            }
+        }
+        params
+    }
+
+    /// What is not said takes the value of the one it extends, secrets excepted.
+    fn extend(&self, given: &mut Params, version: &TemplateVersion, base: &str) {
+        let Some(base) = self.referents.get(base).map(|referent| referent.resource) else { return };
+        let known = self.snapshot.resources.get(&base);
+        let known = known.and_then(|r| Some((self.snapshot.versions.get(&r.version)?, &r.spec)));
+        let Some((by, params)) = self.after.get(&base).map(|(by, params)| (by, params)).or(known) else {
+            return;
+        };
+        let secret = by.schema.sensitive();
+        for (name, expr) in
+            params.iter().filter(|(name, _)| version.schema.declares(name) && !secret.contains(*name))
+        {
+            given.entry(name.clone()).or_insert_with(|| expr.clone());
+        }
     }
 
     /// Symbols, defaults and checks.
@@ -162,30 +327,24 @@ impl Differ<'_> {
         &mut self,
         wanted: &'w Wanted,
         found: Option<&ResourceView>,
-        workload: bool,
+        new_id: ResourceId,
+        own: Vec<(String, Referent)>,
+        as_it_is: bool,
     ) -> Shape<'w> {
+        let workload = wanted.version.kind == crate::workload::TYPE;
         let current = found.and_then(|resource| self.snapshot.versions.get(&resource.version));
         let version = match current {
-            Some(current) if !wanted.pinned && current.name == wanted.version.name => current.clone(),
+            Some(current) if as_it_is || !wanted.pinned && current.name == wanted.version.name => {
+                current.clone()
+            }
             _ => wanted.version.clone(),
         };
-        let path =
-            if workload { "workload".to_owned() } else { format!("resources.{}.params", wanted.requirement) };
-        let empty = conductor_score::Metadata {
-            name: String::new(),
-            annotations: BTreeMap::new(),
-            extra: serde_json::Map::new(),
-        };
-        let symbols = Symbols {
-            metadata: self.goal.metadata.as_ref().unwrap_or(&empty),
-            referents: &self.referents,
-            short: wanted.short,
-        };
+        let requirement = self.full_name(&wanted.requirement);
+        let path = if workload { "workload".to_owned() } else { format!("resources.{requirement}.params") };
         let mut problems = Vec::new();
-        let given = symbols.params(&wanted.raw, &path, &mut problems);
         let params = match found {
-            Some(resource) if !wanted.asks_params => resource.spec.clone(),
-            _ => version.schema.with_defaults(given),
+            Some(resource) if !wanted.asks_params || as_it_is => resource.spec.clone(),
+            _ => self.params(wanted, &version, &own, &path, &mut problems),
         };
         if !workload {
             problems.extend(version.schema.check(&params).into_iter().map(|error| Problem {
@@ -197,19 +356,29 @@ impl Differ<'_> {
         }
         self.problems
             .extend(problems.into_iter().map(|problem| Problem { at: problem.at.or(wanted.at), ..problem }));
-        let on = wanted
-            .depends_on
-            .iter()
-            .filter_map(|dependency| {
-                Some(RecordedDependency {
-                    on: self.referents.get(&dependency.requirement)?.resource,
-                    requirement: dependency.requirement.clone(),
-                    kind: dependency.kind,
-                    relationship: dependency.relationship,
-                })
+        for reference in params_refs(&params) {
+            if let Some(output) = reference.path.first() {
+                self.used.entry(reference.resource).or_default().insert(output.clone());
+            }
+        }
+        let stated = wanted.depends_on.iter().filter_map(|dependency| {
+            Some(RecordedDependency {
+                on: self.referents.get(&dependency.requirement)?.resource,
+                requirement: dependency.requirement.clone(),
+                kind: dependency.kind,
+                relationship: dependency.relationship,
+                own: false,
             })
-            .collect();
-        Shape { wanted, version, params, on, workload }
+        });
+        let required = own.into_iter().map(|(requirement, referent)| RecordedDependency {
+            on: referent.resource,
+            requirement,
+            kind: DependencyKind::Strong,
+            relationship: Relationship::Requires,
+            own: true,
+        });
+        let on = stated.chain(required).collect();
+        Shape { wanted, new_id, version, params, on, workload }
     }
 
     pub(super) fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
@@ -243,15 +412,25 @@ impl Differ<'_> {
     ) -> (ResourceId, Action, String) {
         let Some(resource) = found else {
             let id = self.create(shape, key, None, vec![]);
-            let reason = format!("nothing of that name is there; {}", shape.wanted.chosen_because);
-            return (id, Action::Create, reason);
+            let none = match (&shape.wanted.ask, self.within.last()) {
+                (_, Some(within)) => format!("template `{}` requires it; ", within.template),
+                (Ask::Fitting(_), _) => "nothing that is there fits; ".to_owned(),
+                (Ask::Pooled { pool, .. }, _) => format!("pool `{}` has none ready; ", pool.name),
+                (Ask::Member { .. }, _) => String::new(),
+                _ => "nothing of that name is there; ".to_owned(),
+            };
+            return (id, Action::Create, format!("{none}{}", shape.wanted.chosen_because));
         };
+        if resource.state == State::Destroyed {
+            return self.again(shape, resource, "it is made again under the same record".to_owned());
+        }
         if resource.state == State::Destroy {
             return self.outcome_of_doomed(shape, resource, key);
         }
         if resource.status == Status::Pending && resource.open_operation.is_none() && !resource.attempted {
             return self.again(shape, resource, "it was held back last time".to_owned());
         }
+        let others = self.has_others(shape, resource);
         let basis = match (&resource.applied, &resource.open_operation) {
             (Some((applied, _)), None) => applied,
             _ => &resource.spec,
@@ -261,7 +440,7 @@ impl Differ<'_> {
             (Some((_, version)), None) => *version != shape.version.id,
             _ => resource.version != shape.version.id,
         };
-        if !changed.is_empty() && resource.open_operation.is_some() && !resource.has_others(self.snapshot) {
+        if !changed.is_empty() && resource.open_operation.is_some() && !others {
             let path = format!("resources.{}.params", shape.wanted.requirement);
             let message = format!("`{}` is being changed by another deployment right now", resource.name);
             self.refuse(
@@ -274,8 +453,8 @@ impl Differ<'_> {
             return (resource.id, Action::None, String::new());
         }
         let upgraded = upgraded && resource.open_operation.is_none();
-        if (!changed.is_empty() || upgraded) && resource.has_others(self.snapshot) {
-            return self.conflict(shape, resource, basis, &changed, upgraded);
+        if (!changed.is_empty() || upgraded) && others {
+            return self.conflict(shape, resource, basis, &changed, upgraded, key);
         }
         if !changed.is_empty() || upgraded {
             return self.change(shape, resource, &changed, upgraded, key);
@@ -358,6 +537,18 @@ impl Differ<'_> {
                 let action = if action == Action::None { Action::Reuse } else { action };
                 (id, action, format!("it was waiting for destruction and is kept; {reason}"))
             }
+            None if resource.buried_until.is_some() => {
+                self.plan.effects.push(Effect::Unbury { resource: resource.id });
+                let live = ResourceView {
+                    state: State::Provisioned,
+                    status: Status::Done,
+                    buried_until: None,
+                    ..resource.clone()
+                };
+                let (id, action, reason) = self.outcome(shape, Some(&live), key);
+                let action = if action == Action::None { Action::Reuse } else { action };
+                (id, action, format!("its time had not come and it is kept; {reason}"))
+            }
             None => {
                 self.again(shape, resource, "its destruction did not finish, so it is made again".to_owned())
             }
@@ -372,8 +563,8 @@ impl Differ<'_> {
         why: String,
     ) -> (ResourceId, Action, String) {
         let changed = changed_params(&resource.spec, &shape.params);
-        if !changed.is_empty() && resource.has_others(self.snapshot) {
-            return self.conflict(shape, resource, &resource.spec, &changed, false);
+        if !changed.is_empty() && self.has_others(shape, resource) {
+            return self.conflict(shape, resource, &resource.spec, &changed, false, &resource.key);
         }
         let (kind, action) = match resource.state {
             State::Provisioned => (OperationKind::Update, Action::Update),
@@ -409,6 +600,20 @@ impl Differ<'_> {
             .versions
             .get(&resource.version)
             .is_some_and(|current| current.name != shape.version.name);
+        if upgraded && !other_template {
+            self.keeps_its_contracts(shape, resource);
+        }
+        let others = self.has_others(shape, resource);
+        if others && !never_made && (!immutable.is_empty() || other_template) {
+            let path = format!("resources.{}.params", self.full_name(&shape.wanted.requirement));
+            let message = format!(
+                "`{}` would have to be replaced, and {} use it as well",
+                resource.name,
+                resource.others_named(self.snapshot)
+            );
+            self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some("use another name".into()));
+            return (resource.id, Action::None, String::new());
+        }
         if !never_made && (!immutable.is_empty() || other_template) {
             let why = if other_template {
                 format!("another template serves it now; {}", shape.wanted.chosen_because)
@@ -429,7 +634,51 @@ impl Differ<'_> {
         if upgraded {
             reasons.push(format!("template version becomes {}", shape.version.version));
         }
+        if others {
+            reasons.push(format!("{} use it as well", resource.others_named(self.snapshot)));
+        }
         (resource.id, action, reasons.join("; "))
+    }
+
+    /// Whether somebody else would feel a change: another application, or another resource that its template gave it.
+    pub(super) fn has_others(&self, shape: &Shape<'_>, resource: &ResourceView) -> bool {
+        let held = match (self.within.last(), shape.workload) {
+            (Some(within), false) => resource.dependents.iter().any(|dependent| *dependent != within.parent),
+            _ => false,
+        };
+        held || resource.has_others(self.snapshot)
+    }
+
+    /// A new template version must still give every output that some application uses.
+    fn keeps_its_contracts(&mut self, shape: &Shape<'_>, resource: &ResourceView) {
+        let Some(outputs) = &shape.version.outputs else { return };
+        if !resource.has_others(self.snapshot) {
+            return;
+        }
+        let Some(contracts) = self.snapshot.contracts.get(&resource.id) else {
+            self.needs.push(super::Want::Contracts(resource.id));
+            return;
+        };
+        let mine = &self.snapshot.application.name;
+        let broken: Vec<String> = contracts
+            .iter()
+            .filter(|(application, output)| {
+                application != mine && !outputs.contains_key(output) && output != "id"
+            })
+            .map(|(application, output)| format!("{application} uses `{output}`"))
+            .collect();
+        if !broken.is_empty() {
+            let message = format!(
+                "{} no longer gives what others use of `{}`: {}",
+                shape.version.label(),
+                resource.name,
+                broken.join(", ")
+            );
+            let path = format!("resources.{}", self.full_name(&shape.wanted.requirement));
+            let suggestion =
+                "keep these outputs in the new version, or have those applications let go of them first";
+            self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some(suggestion.into()));
+        }
     }
 
     pub(super) fn conflict(
@@ -439,8 +688,12 @@ impl Differ<'_> {
         basis: &Params,
         changed: &BTreeSet<String>,
         upgraded: bool,
+        key: &Key,
     ) -> (ResourceId, Action, String) {
         match shape.wanted.on_conflict {
+            OnConflict::Update if resource.open_operation.is_none() => {
+                self.change(shape, resource, changed, upgraded, key)
+            }
             OnConflict::Keep => {
                 if resource.open_operation.is_some() {
                     self.wait(resource, Until::Ready);
@@ -474,14 +727,18 @@ impl Differ<'_> {
                         )
                     })
                     .collect();
+                let users = match resource.others_named(self.snapshot) {
+                    names if names.is_empty() => "others".to_owned(),
+                    names => names,
+                };
                 let message = format!(
-                    "{} `{}` is used by {} with other params: {}",
+                    "{} `{}` is used by {users} with other params: {}",
                     resource.key.kind,
                     resource.name,
-                    resource.others_named(self.snapshot),
                     sides.join("; ")
                 );
-                let suggestion = "ask for the same params, use another name, or say `onConflict: keep` to take it as it is";
+                let suggestion = "ask for the same params, use another name, or say `onConflict: keep` to take it as \
+                                  it is, or `update` to change it for all";
                 let path = format!("resources.{}.params", shape.wanted.requirement);
                 self.refuse(ErrorCode::Conflict, shape.wanted, path, message, Some(suggestion.into()));
                 (resource.id, Action::None, String::new())

@@ -4,27 +4,34 @@
 //! [`Snapshot`] and is the only code that says create, update, replace, destroy, wait or no. Both are pure and
 //! bounded: where the snapshot does not suffice they say what they need, and are called again with it.
 
+mod asking;
 mod build;
 mod diff;
+mod fitting;
 mod order;
+mod own;
+mod pools;
 mod removals;
 mod resolve;
 mod snapshot;
 mod symbols;
 
-use conductor_score::Position;
+use std::collections::BTreeSet;
+
+use conductor_score::{Position, Scope};
 use serde::{Deserialize, Serialize};
 
 pub use diff::diff;
 pub use order::{Cycle, dependency_order};
-pub use resolve::{Ask, Goal, Intent, Wanted, WantedDependency, resolve};
+pub use resolve::{Ask, Fitting, Goal, Intent, Wanted, WantedDependency, resolve};
 pub use snapshot::{
-    ApplicationView, ConsumerView, EnvironmentView, Key, KeyTag, OpenOperation, ResourceView, Snapshot,
+    ApplicationView, ConsumerView, EnvironmentView, Key, KeyTag, MatchQuery, Matches, OpenOperation,
+    PoolView, ResourceView, Rivals, Snapshot,
 };
 
 use crate::{
     expr::Params,
-    ids::{Ids, OperationId, ResourceId, TemplateVersionId},
+    ids::{Ids, OperationId, PoolId, ResourceId, TemplateVersionId},
     lifecycle::{Action, ErrorCode, KeptBy, OperationKind, State, Status},
 };
 
@@ -51,6 +58,29 @@ pub enum Want {
     Key(Key),
     Resource(ResourceId),
     External(String),
+    /// Every version of the templates that make a type.
+    Type(String),
+    /// What fits, the best first, at least this many of them.
+    Match(MatchQuery, usize),
+    Pool(String),
+    /// Others of a type and class within a scope: only to be told about.
+    Rivals(Scope, String, String),
+    /// Which outputs the consumers of a resource use.
+    Contracts(ResourceId),
+}
+
+/// One that could have served a requirement, and why it does or does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Candidate {
+    pub resource: ResourceId,
+    pub name: String,
+    pub scope: Scope,
+    pub consumers: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_consumers: Option<u32>,
+    pub chosen: bool,
+    pub reason: String,
 }
 
 /// What the plan says of one requirement.
@@ -61,6 +91,16 @@ pub struct Item {
     pub name: String,
     pub action: Action,
     pub reason: String,
+    /// In the order in which they were looked at.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Candidate>,
+    /// How many more there are.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub other_candidates: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,6 +130,8 @@ pub struct PlannedOperation {
     /// `None`: nothing to run, done as soon as everything before it is.
     pub manager: Option<String>,
     pub after: Vec<OperationId>,
+    /// Comes after these as well, but goes on when they fail.
+    pub loosely_after: Vec<OperationId>,
     pub waits: Vec<Wait>,
 }
 
@@ -104,6 +146,10 @@ pub struct NewResource {
     pub kept_by: KeptBy,
     pub workload: bool,
     pub replaces: Option<ResourceId>,
+    pub max_consumers: Option<u32>,
+    /// Who may share it, in CEL.
+    pub when: Option<String>,
+    pub pool: Option<PoolId>,
 }
 
 /// A dependency as it is recorded. The requirement is the name under which outputs are handed over.
@@ -113,6 +159,8 @@ pub struct RecordedDependency {
     pub requirement: String,
     pub kind: conductor_score::DependencyKind,
     pub relationship: conductor_score::Relationship,
+    /// Required by its template, not by a Score file: it lives as long as its dependents.
+    pub own: bool,
 }
 
 /// What storing the plan does to the record, in order. Each names the state it leaves.
@@ -138,6 +186,15 @@ pub enum Effect {
         resource: ResourceId,
         operation: OperationId,
     },
+    /// Waiting for its time to be destroyed, wanted again.
+    Unbury {
+        resource: ResourceId,
+    },
+    /// Taken out of its pool's ready ones.
+    Claim {
+        resource: ResourceId,
+        kept_by: KeptBy,
+    },
     Replaced {
         old: ResourceId,
         by: ResourceId,
@@ -150,6 +207,8 @@ pub enum Effect {
         resource: ResourceId,
         requirement: String,
         params: Params,
+        /// The outputs this application uses.
+        outputs: BTreeSet<String>,
     },
     Leave {
         resource: ResourceId,

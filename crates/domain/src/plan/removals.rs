@@ -50,6 +50,16 @@ impl Differ<'_> {
             }
         }
         let mut going: BTreeSet<ResourceId> = links.keys().copied().collect();
+        let mut own: BTreeMap<ResourceId, String> = BTreeMap::new();
+        let mut look: Vec<ResourceId> = going.iter().copied().collect();
+        while let Some(id) = look.pop() {
+            for required in self.own_of(id)? {
+                if going.insert(required) {
+                    own.insert(required, self.called_in(id, required, &links, &own));
+                    look.push(required);
+                }
+            }
+        }
         let mut stays = BTreeMap::new();
         loop {
             let why = |id: &ResourceId| Some((*id, self.why_it_stays(&self.snapshot.resources[id], &going)?));
@@ -65,12 +75,25 @@ impl Differ<'_> {
         for id in self.dependents_first(&going) {
             self.destroy(&self.snapshot.resources[&id], &going, &tail);
         }
+        let gone_as_well: Vec<Item> = own
+            .iter()
+            .filter(|(id, _)| going.contains(id))
+            .map(|(id, called)| self.own_item(*id, called))
+            .collect();
         for (id, requirements) in &links {
             let resource = &self.snapshot.resources[id];
             for requirement in requirements {
                 self.plan.effects.push(Effect::Leave { resource: *id, requirement: requirement.clone() });
+                let grace = self.grace(resource);
                 let (action, reason) = match stays.get(id) {
                     Some(reason) => (Action::Release, reason.clone()),
+                    None if grace > 0 && !resource.workload => {
+                        let within = crate::lifecycle::duration_text(grace);
+                        let reason = format!(
+                            "nothing uses it any more; it is destroyed in {within}, unless it is undeleted"
+                        );
+                        (Action::Remove, reason)
+                    }
                     None => (Action::Remove, "nothing uses it any more".to_owned()),
                 };
                 self.plan.removals.push(Item {
@@ -79,11 +102,34 @@ impl Differ<'_> {
                     name: resource.name.clone(),
                     action,
                     reason,
+                    candidates: vec![],
+                    other_candidates: 0,
                 });
             }
         }
+        self.plan.removals.extend(gone_as_well);
         self.late_replacements(&tail);
         Ok(())
+    }
+
+    /// How a resource that was required by another's template is called in the plan.
+    fn called_in(
+        &self,
+        parent: ResourceId,
+        id: ResourceId,
+        links: &BTreeMap<ResourceId, Vec<String>>,
+        own: &BTreeMap<ResourceId, String>,
+    ) -> String {
+        let above = own.get(&parent).cloned().or_else(|| links.get(&parent)?.first().cloned());
+        let known_as = self.snapshot.resources[&parent].own.iter().find(|(_, own)| **own == id);
+        format!("{}.{}", above.unwrap_or_default(), known_as.map_or("", |(name, _)| name))
+    }
+
+    /// How long it is kept for somebody to think again. What never came about needs no such time.
+    fn grace(&self, resource: &ResourceView) -> i64 {
+        let version = self.snapshot.versions.get(&resource.version);
+        let grace = version.map_or(0, |version| version.grace.max(self.snapshot.environment.grace));
+        if resource.state == State::Provisioned && resource.open_operation.is_none() { grace } else { 0 }
     }
 
     pub(super) fn is_replaced(&self, id: ResourceId) -> bool {
@@ -101,7 +147,7 @@ impl Differ<'_> {
         match resource.kept_by {
             KeptBy::Consumers => {}
             KeptBy::Pool => return Some("it goes back to its pool".into()),
-            KeptBy::Hand => return Some("it was made by hand and stays".into()),
+            KeptBy::Hand => return Some("it is retained, and stays until somebody destroys it".into()),
             KeptBy::External => return Some("it is not Conductor's to destroy".into()),
         }
         if resource.protected {
@@ -121,7 +167,11 @@ impl Differ<'_> {
         let blockers: Vec<String> = resource
             .dependents
             .iter()
-            .filter(|dependent| !going.contains(dependent) && !self.wanted.contains(dependent))
+            .filter(|dependent| {
+                let kept_for_a_while = |id| self.grace(&self.snapshot.resources[id]) > 0;
+                !self.wanted.contains(dependent)
+                    && (!going.contains(dependent) || kept_for_a_while(*dependent))
+            })
             .map(|dependent| {
                 self.snapshot
                     .resources
@@ -158,9 +208,12 @@ impl Differ<'_> {
         {
             return;
         }
-        self.plan
-            .effects
-            .push(Effect::Doom { resource: resource.id, from: (resource.state, resource.status) });
+        let from = (resource.state, resource.status);
+        // Kept for a while: it is put aside when the last user has left, and no sooner.
+        if self.grace(resource) > 0 && !resource.workload {
+            return;
+        }
+        self.plan.effects.push(Effect::Doom { resource: resource.id, from });
         let manager = if resource.attempted || resource.applied.is_some() {
             self.snapshot.versions.get(&resource.version).map(|version| version.manager.clone())
         } else {

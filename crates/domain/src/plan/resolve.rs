@@ -4,16 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use conductor_score::{
-    DependencyKind, Manifest, Metadata, OnConflict, Position, Reference, Relationship, Scope, SharingWord,
+    DependencyKind, Manifest, Metadata, OnConflict, Position, Relationship, Scope,
     placeholder::{Part, Target, parse_text},
 };
 use serde_json::{Map, Value};
 
 use crate::{
-    catalogue::{Asker, TemplateVersion, VersionState, choose_template},
+    catalogue::{Asker, TemplateVersion, choose_template},
+    condition::Condition,
     ids::ResourceId,
     lifecycle::ErrorCode,
-    plan::{Key, KeyTag, PlanError, Problem, ResourceView, Snapshot, Want, order::dependency_order},
+    plan::{
+        Key, KeyTag, PlanError, PoolView, Problem, ResourceView, Snapshot, Want, asking::want,
+        order::dependency_order,
+    },
+    sharing::MatchOn,
     workload,
 };
 
@@ -22,6 +27,8 @@ pub enum Intent<'a> {
     Deploy { manifest: &'a Manifest, image: Option<&'a str> },
     /// The application leaves the environment.
     Destroy,
+    /// So many more ready ones for a pool, these among them made again.
+    Fill { pool: &'a Arc<PoolView>, count: usize, again: &'a [ResourceId] },
 }
 
 /// How a requirement asks for its resource.
@@ -31,6 +38,21 @@ pub enum Ask {
     Keyed(Key),
     /// One that is there, linked and never owned.
     Existing(ResourceId),
+    /// The best of those that fit, or a new one.
+    Fitting(Fitting),
+    /// A ready one of a pool, or a new one as the pool makes them. One that is there already under the key is kept.
+    Pooled { pool: Arc<PoolView>, unless: Option<Key> },
+    /// A new one for a pool, or a used-up one made again.
+    Member { pool: Arc<PoolView>, again: Option<ResourceId> },
+}
+
+/// What a resource must be like to be shared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fitting {
+    pub scope: Scope,
+    pub on: MatchOn,
+    pub max_consumers: Option<u32>,
+    pub when: Option<Condition>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +65,7 @@ pub struct WantedDependency {
 #[derive(Clone, Debug)]
 pub struct Wanted {
     pub requirement: String,
+    pub class: String,
     pub ask: Ask,
     /// The name people see, when it is made now.
     pub name: String,
@@ -58,8 +81,17 @@ pub struct Wanted {
     pub at: Option<Position>,
 }
 
+impl Wanted {
+    /// Whether the application uses it; members of a pool and what a template requires are nobody's.
+    pub fn is_member(&self) -> bool {
+        matches!(self.ask, Ask::Member { .. })
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Goal {
+    /// Uses that are not stated any more end.
+    pub complete: bool,
     pub metadata: Option<Metadata>,
     /// Dependencies before dependents.
     pub wanted: Vec<Wanted>,
@@ -70,11 +102,44 @@ pub struct Goal {
 pub fn resolve(intent: &Intent<'_>, snapshot: &Snapshot) -> Result<Goal, PlanError> {
     match intent {
         Intent::Deploy { manifest, image } => resolve_deploy(manifest, *image, snapshot),
-        Intent::Destroy => Ok(Goal::default()),
+        Intent::Destroy => Ok(Goal { complete: true, ..Goal::default() }),
+        Intent::Fill { pool, count, again } => fill(pool, *count, again, snapshot),
     }
 }
 
-fn refused(problems: Vec<Problem>) -> PlanError {
+fn fill(
+    pool: &Arc<PoolView>,
+    count: usize,
+    again: &[ResourceId],
+    snapshot: &Snapshot,
+) -> Result<Goal, PlanError> {
+    let unknown = again.iter().filter(|id| !snapshot.resources.contains_key(id));
+    let unknown: Vec<Want> = unknown.map(|id| Want::Resource(*id)).collect();
+    if !unknown.is_empty() {
+        return Err(PlanError::Need(unknown));
+    }
+    let Some(version) = snapshot.versions.get(&pool.version) else {
+        return Err(PlanError::Need(vec![Want::Pool(pool.name.clone())]));
+    };
+    let member = |number: usize| Wanted {
+        requirement: format!("{}-{number}", pool.name),
+        class: version.class.clone(),
+        ask: Ask::Member { pool: pool.clone(), again: again.get(number - 1).copied() },
+        name: String::new(),
+        version: version.clone(),
+        pinned: true,
+        chosen_because: format!("pool `{}` is kept at its size with {}", pool.name, version.label()),
+        raw: pool.parameters.clone(),
+        asks_params: true,
+        short: false,
+        depends_on: vec![],
+        on_conflict: OnConflict::Fail,
+        at: None,
+    };
+    Ok(Goal { wanted: (1..=count).map(member).collect(), ..Goal::default() })
+}
+
+pub(super) fn refused(problems: Vec<Problem>) -> PlanError {
     PlanError::Refused { code: ErrorCode::Invalid, problems }
 }
 
@@ -82,7 +147,7 @@ fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot)
     let mut problems = Vec::new();
     let mut code = ErrorCode::Invalid;
     let mut needs = Vec::new();
-    let mut goal = Goal { metadata: Some(manifest.metadata.clone()), ..Goal::default() };
+    let mut goal = Goal { complete: true, metadata: Some(manifest.metadata.clone()), ..Goal::default() };
     let mut wanted = BTreeMap::new();
     for (requirement, resource) in &manifest.resources {
         match want(requirement, resource, snapshot, &mut goal.warnings) {
@@ -94,141 +159,16 @@ fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot)
             }
         }
     }
-    if !problems.is_empty() {
-        return Err(PlanError::Refused { code, problems });
-    }
     if !needs.is_empty() {
         return Err(PlanError::Need(needs));
+    }
+    if !problems.is_empty() {
+        return Err(PlanError::Refused { code, problems });
     }
     same_identity_agrees(&mut wanted)?;
     goal.wanted = in_order(wanted)?;
     goal.workload = want_workload(manifest, image, snapshot).map_err(refused)?;
     Ok(goal)
-}
-
-fn want(
-    requirement: &str,
-    resource: &conductor_score::Resource,
-    snapshot: &Snapshot,
-    warnings: &mut Vec<String>,
-) -> Result<Wanted, PlanError> {
-    let path = format!("resources.{requirement}");
-    let problem = |message: String, suggestion: Option<String>| {
-        refused(vec![Problem { path: path.clone(), message, suggestion, at: Some(resource.at) }])
-    };
-    let class = resource.class.as_deref().unwrap_or("default");
-    let asker = Asker {
-        kind: &resource.kind,
-        class,
-        environment: &snapshot.environment.name,
-        environment_type: &snapshot.environment.kind,
-        application: &snapshot.application.name,
-        labels: &snapshot.application.labels,
-    };
-    let choice =
-        choose_template(&asker, &snapshot.versions_of(&resource.kind), &snapshot.rules, &snapshot.types)
-            .map_err(|error| problem(error.message, error.suggestion))?;
-    if choice.version.state == VersionState::Deprecated {
-        warnings.push(format!("{path}: template {} is deprecated", choice.version.label()));
-    }
-    let sharing = &resource.sharing;
-    let unsupported = |what: &str| {
-        problem(format!("`{what}` is not supported by this version"), Some("use `reference` or `id`".into()))
-    };
-    if sharing.matching.is_some() {
-        return Err(unsupported("matching"));
-    }
-    if sharing.pool.is_some() {
-        return Err(unsupported("pool"));
-    }
-    if sharing.alias.is_some() {
-        return Err(unsupported("alias"));
-    }
-    let key = |tag: KeyTag, scope: Scope, name: String| {
-        Ask::Keyed(Key {
-            domain: snapshot.domain(scope),
-            kind: resource.kind.clone(),
-            class: class.to_owned(),
-            tag,
-            name,
-        })
-    };
-    let dedicated = || {
-        let name = format!("{}/{requirement}", snapshot.application.id);
-        (
-            key(KeyTag::Dedicated, Scope::Environment, name),
-            format!("{}-{requirement}", snapshot.application.name),
-        )
-    };
-    let shared = |name: &str, scope: Scope| (key(KeyTag::Shared, scope, name.to_owned()), name.to_owned());
-    let (ask, name) = match (&sharing.reference, sharing.sharing, &resource.id) {
-        (Some(Reference::Shared { name, scope }), _, _) => shared(name, scope.unwrap_or(Scope::Environment)),
-        (Some(Reference::Existing { id }), _, _) => {
-            (Ask::Existing(existing(id, snapshot, &path, resource.at)?), requirement.to_owned())
-        }
-        (Some(Reference::Dedicated), _, _) | (None, Some(SharingWord::Dedicated), _) => dedicated(),
-        (None, Some(SharingWord::ByName), _) => shared(requirement, Scope::Environment),
-        (None, Some(_), _) => return Err(unsupported("sharing")),
-        (None, None, Some(id)) => shared(id, Scope::Environment),
-        (None, None, None) => dedicated(),
-    };
-    let mut depends_on: Vec<WantedDependency> = sharing
-        .depends_on
-        .iter()
-        .map(|d| WantedDependency { requirement: d.name.clone(), kind: d.kind, relationship: d.relationship })
-        .collect();
-    let raw = resource.params.clone().unwrap_or_default();
-    for name in referenced(&Value::Object(raw.clone()), sharing.uses_dialect()) {
-        match depends_on.iter_mut().find(|dependency| dependency.requirement == name) {
-            Some(dependency) if dependency.kind == DependencyKind::Weak => {
-                dependency.kind = DependencyKind::Output
-            }
-            Some(_) => {}
-            None => depends_on.push(WantedDependency {
-                requirement: name,
-                kind: DependencyKind::Output,
-                relationship: Relationship::Requires,
-            }),
-        }
-    }
-    Ok(Wanted {
-        requirement: requirement.to_owned(),
-        ask,
-        name,
-        pinned: choice.pinned,
-        chosen_because: choice.reason,
-        version: choice.version,
-        asks_params: resource.params.is_some(),
-        raw,
-        short: sharing.uses_dialect(),
-        depends_on,
-        on_conflict: sharing.on_conflict.unwrap_or(OnConflict::Fail),
-        at: Some(resource.at),
-    })
-}
-
-fn existing(id: &str, snapshot: &Snapshot, path: &str, at: Position) -> Result<ResourceId, PlanError> {
-    let not_there = || PlanError::Refused {
-        code: ErrorCode::NotFound,
-        problems: vec![Problem {
-            path: format!("{path}.reference.id"),
-            message: format!("there is no resource `{id}`"),
-            suggestion: Some("`conductor resources list` shows those there are".into()),
-            at: Some(at),
-        }],
-    };
-    if let Ok(id) = id.parse::<ResourceId>() {
-        return match snapshot.resources.contains_key(&id) {
-            true => Ok(id),
-            false if snapshot.missing.contains(&id) => Err(not_there()),
-            false => Err(PlanError::Need(vec![Want::Resource(id)])),
-        };
-    }
-    match snapshot.external.get(id) {
-        Some(Some(found)) => Ok(*found),
-        Some(None) => Err(not_there()),
-        None => Err(PlanError::Need(vec![Want::External(id.to_owned())])),
-    }
 }
 
 /// The names of resources that placeholders in a value refer to.
@@ -282,7 +222,7 @@ fn same_identity_agrees(wanted: &mut BTreeMap<&str, Wanted>) -> Result<(), PlanE
     Ok(())
 }
 
-fn in_order(wanted: BTreeMap<&str, Wanted>) -> Result<Vec<Wanted>, PlanError> {
+pub(super) fn in_order(wanted: BTreeMap<&str, Wanted>) -> Result<Vec<Wanted>, PlanError> {
     let names: Vec<&str> = wanted.keys().copied().collect();
     let depends_on: Vec<Vec<usize>> = wanted
         .values()
@@ -350,6 +290,7 @@ fn want_workload(
         .collect();
     Ok(Some(Wanted {
         requirement: workload::TYPE.to_owned(),
+        class: "default".to_owned(),
         ask: Ask::Keyed(workload_key(snapshot)),
         name: snapshot.application.name.clone(),
         version,

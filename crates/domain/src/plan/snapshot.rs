@@ -7,12 +7,17 @@ use std::{
 
 use conductor_score::Scope;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::{
     catalogue::{Rule, TemplateVersion},
     expr::Params,
-    ids::{ApplicationId, DomainId, EnvironmentId, OperationId, ResourceId, TemplateVersionId},
+    ids::{
+        ApplicationId, DomainId, EnvironmentId, OperationId, PoolId, ResourceId, TemplateId,
+        TemplateVersionId,
+    },
     lifecycle::{ConsumerState, KeptBy, OperationKind, OperationStatus, State, Status},
+    sharing::MatchOn,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -56,7 +61,10 @@ pub struct EnvironmentView {
     pub id: EnvironmentId,
     pub name: String,
     pub kind: String,
+    pub labels: BTreeMap<String, String>,
     pub domain: DomainId,
+    /// How long a destruction waits here for somebody to think again, in microseconds.
+    pub grace: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -73,6 +81,8 @@ pub struct ConsumerView {
     pub environment: EnvironmentId,
     pub requirement: String,
     pub state: ConsumerState,
+    /// The outputs it uses.
+    pub outputs: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,8 +114,16 @@ pub struct ResourceView {
     /// How many there are; `consumers` holds this application's and some of the others'.
     pub consumer_count: u64,
     pub consumers: Vec<ConsumerView>,
+    pub max_consumers: Option<u32>,
+    /// Who may share it, in CEL.
+    pub when: Option<String>,
+    pub pool: Option<PoolId>,
+    /// Nobody uses it: destroyed at this time unless somebody does again.
+    pub buried_until: Option<i64>,
     /// What it depends on.
     pub depends_on: BTreeSet<ResourceId>,
+    /// Those of them that its template required, by the name it knows them by.
+    pub own: BTreeMap<String, ResourceId>,
     /// Live resources that strongly depend on it.
     pub dependents: BTreeSet<ResourceId>,
     pub open_operation: Option<OpenOperation>,
@@ -113,8 +131,59 @@ pub struct ResourceView {
     pub attempted: bool,
 }
 
+/// What has to be equal for a resource to fit.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MatchQuery {
+    /// The widest to look in; narrower ones come first.
+    pub scope: Scope,
+    pub kind: String,
+    pub class: String,
+    pub template: TemplateId,
+    pub on: MatchOn,
+    /// The values of those parameters.
+    pub material: String,
+}
+
+/// What fits, in order: narrowest scope, fewest consumers, oldest, id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Matches {
+    pub ids: Vec<ResourceId>,
+    /// There are more than these.
+    pub more: bool,
+}
+
+/// Others of a type and class: some of them, and how many there are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rivals {
+    pub ids: Vec<ResourceId>,
+    pub total: u64,
+}
+
+/// A pool, and what can be claimed from it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolView {
+    pub id: PoolId,
+    pub name: String,
+    pub version: TemplateVersionId,
+    pub parameters: Map<String, Value>,
+    /// One member may serve several.
+    pub shared: bool,
+    pub max_consumers: Option<u32>,
+    /// Also serves requirements that do not name it.
+    pub auto: bool,
+    /// Members in all at most, and how many there are.
+    pub max: Option<u64>,
+    pub alive: u64,
+    /// Used once, a member is not handed out again.
+    pub recycles: bool,
+    /// Ready ones, least used first.
+    pub ready: Vec<ResourceId>,
+}
+
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// Candidates that were never in question are told as well.
+    pub explain: bool,
     pub environment: EnvironmentView,
     pub organisation_domain: DomainId,
     pub global_domain: DomainId,
@@ -131,9 +200,50 @@ pub struct Snapshot {
     pub keys: BTreeMap<Key, Option<ResourceId>>,
     pub missing: BTreeSet<ResourceId>,
     pub external: BTreeMap<String, Option<ResourceId>>,
+    /// Types whose versions are all here.
+    pub kinds: BTreeSet<String>,
+    pub matches: BTreeMap<MatchQuery, Matches>,
+    pub rivals: BTreeMap<(Scope, String, String), Rivals>,
+    pub pools: BTreeMap<String, Option<Arc<PoolView>>>,
+    /// The names of this environment's pools, and those that serve unasked.
+    pub pool_names: Vec<String>,
+    pub auto_pools: Vec<Arc<PoolView>>,
+    /// By resource: which application uses which output.
+    pub contracts: BTreeMap<ResourceId, BTreeSet<(String, String)>>,
 }
 
 impl Snapshot {
+    /// Nothing but who plans, and where.
+    pub fn new(
+        environment: EnvironmentView,
+        organisation_domain: DomainId,
+        global_domain: DomainId,
+        application: ApplicationView,
+    ) -> Self {
+        Self {
+            explain: false,
+            environment,
+            organisation_domain,
+            global_domain,
+            application,
+            versions: BTreeMap::new(),
+            rules: vec![],
+            types: vec![],
+            default_workload: None,
+            resources: BTreeMap::new(),
+            keys: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            external: BTreeMap::new(),
+            kinds: BTreeSet::new(),
+            matches: BTreeMap::new(),
+            rivals: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            pool_names: vec![],
+            auto_pools: vec![],
+            contracts: BTreeMap::new(),
+        }
+    }
+
     pub fn domain(&self, scope: Scope) -> DomainId {
         match scope {
             Scope::Environment => self.environment.domain,

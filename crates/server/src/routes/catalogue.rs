@@ -2,7 +2,7 @@
 
 use axum::{Json, body::Bytes, extract::State, http::StatusCode};
 use conductor_api::types::{
-    Application, Applied, ApplyRequest, Environment, Organisation, Page, Problem, Rule, Template,
+    Application, Applied, ApplyRequest, Environment, Organisation, Page, Pool, Problem, Rule, Template,
 };
 
 use crate::{
@@ -72,5 +72,28 @@ pub async fn delete_rule(
     At(name): At<String>,
 ) -> Answer<StatusCode> {
     app.engine.delete_rule(&name, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[utoipa::path(get, path = "/pools", tag = "catalogue", responses((status = 200, body = Page<Pool>)))]
+pub async fn pools(State(app): State<App>, _: Reader) -> Answer<Json<Page<Pool>>> {
+    Ok(Json(app.engine.pools().await?))
+}
+
+#[utoipa::path(get, path = "/pools/{name}", tag = "catalogue", params(("name" = String, Path)),
+    responses((status = 200, body = Pool), (status = 404, body = Problem)))]
+pub async fn pool(State(app): State<App>, _: Reader, At(name): At<String>) -> Answer<Json<Pool>> {
+    Ok(Json(app.engine.pool(&name).await?))
+}
+
+/// Ready members are destroyed; claimed ones stay with those who have them.
+#[utoipa::path(delete, path = "/pools/{name}", tag = "catalogue", params(("name" = String, Path)),
+    responses((status = 204), (status = 404, body = Problem)))]
+pub async fn delete_pool(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    At(name): At<String>,
+) -> Answer<StatusCode> {
+    app.engine.delete_pool(&name, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

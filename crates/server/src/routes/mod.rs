@@ -36,6 +36,7 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::resource))
         .routes(routes!(objects::add_consumer))
         .routes(routes!(objects::remove_consumer))
+        .routes(routes!(objects::undelete))
         .routes(routes!(objects::operations))
         .routes(routes!(objects::operation))
         .routes(routes!(objects::cancel_operation))
@@ -53,6 +54,8 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(catalogue::templates))
         .routes(routes!(catalogue::rules))
         .routes(routes!(catalogue::delete_rule))
+        .routes(routes!(catalogue::pools))
+        .routes(routes!(catalogue::pool, catalogue::delete_pool))
         .layer(DefaultBodyLimit::max(DOCUMENT_LIMIT))
         .merge(
             OpenApiRouter::new()

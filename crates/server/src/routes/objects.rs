@@ -71,6 +71,18 @@ pub async fn remove_consumer(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Takes back a destruction that is still in its grace period.
+#[utoipa::path(post, path = "/resources/{id}/undelete", tag = "resources", params(("id" = String, Path)),
+    responses((status = 200, body = Resource), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn undelete(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<ResourceId>,
+) -> Answer<Json<Resource>> {
+    app.engine.undelete(id, &caller.name).await?;
+    Ok(Json(app.engine.resource(id).await?))
+}
+
 #[utoipa::path(get, path = "/operations", tag = "operations", params(ListQuery),
     responses((status = 200, body = Page<Operation>)))]
 pub async fn operations(

@@ -187,6 +187,23 @@ CREATE TABLE idempotency (
   PRIMARY KEY (organisation_id, key_hash)
 ) /*rowid*/;
 
+-- Ready ones, made ahead.
+CREATE TABLE pools (
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  environment_id BYTEA NOT NULL REFERENCES environments (id),
+  name TEXT NOT NULL,
+  -- As written; the parameters are sealed.
+  document TEXT NOT NULL,
+  claims BIGINT NOT NULL,
+  -- How often none was ready.
+  on_demand BIGINT NOT NULL,
+  claimed_at BIGINT,
+  created_at BIGINT NOT NULL,
+  updated_at BIGINT NOT NULL,
+  UNIQUE (organisation_id, name)
+) /*rowid*/;
+
 CREATE TABLE resources (
   id BYTEA PRIMARY KEY,
   organisation_id BYTEA NOT NULL,
@@ -229,7 +246,12 @@ CREATE TABLE resources (
   -- Raised by every claim; whoever holds an older one holds nothing.
   fence BIGINT NOT NULL,
   waiters BIGINT NOT NULL,
+  -- On which terms it is shared: how many may use it, and who, in CEL.
   max_consumers BIGINT,
+  share_when TEXT,
+  pool_id BYTEA REFERENCES pools (id),
+  -- Nobody uses it: it is destroyed at this time, unless somebody thinks again.
+  destroy_after BIGINT,
   replaced_by BYTEA REFERENCES resources (id),
   lineage_id BYTEA NOT NULL,
   -- The change that made it, and the one whose desired state it has.
@@ -245,6 +267,8 @@ CREATE UNIQUE INDEX resources_live_key ON resources (domain_id, kind, class, key
   WHERE place = 'live';
 CREATE INDEX resources_doomed_key ON resources (domain_id, kind, class, key_tag, key_name) WHERE place = 'doomed';
 CREATE INDEX resources_by_environment ON resources (environment_id, id);
+CREATE INDEX resources_by_pool ON resources (pool_id, id) WHERE pool_id IS NOT NULL;
+CREATE INDEX resources_buried ON resources (destroy_after) WHERE destroy_after IS NOT NULL;
 CREATE INDEX resources_by_external_id ON resources (organisation_id, external_id) WHERE external_id IS NOT NULL;
 
 CREATE TABLE consumers (
@@ -255,6 +279,8 @@ CREATE TABLE consumers (
   organisation_id BYTEA NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('joining', 'active', 'leaving')),
   params TEXT NOT NULL,
+  -- The outputs it uses: a list of names.
+  outputs TEXT NOT NULL,
   -- The change that joined it, or that takes it away.
   change_id BYTEA NOT NULL REFERENCES changes (id),
   since BIGINT NOT NULL,
@@ -270,30 +296,36 @@ CREATE TABLE dependencies (
   organisation_id BYTEA NOT NULL,
   kind TEXT NOT NULL CHECK (kind IN ('strong', 'weak', 'output')),
   relationship TEXT NOT NULL CHECK (relationship IN ('requires', 'uses', 'extends')),
+  -- Required by its template, not by a Score file.
+  own BIGINT NOT NULL,
   PRIMARY KEY (resource_id, depends_on_id, requirement)
 ) /*rowid*/;
 CREATE INDEX dependencies_reverse ON dependencies (depends_on_id);
 
--- Which of a resource's parameters it can be matched on; filled as key sets come into use.
+-- Sets of parameters by which resources are matched in a planning domain; registered on first use.
 CREATE TABLE keysets (
-  id BIGINT PRIMARY KEY,
-  organisation_id BYTEA NOT NULL REFERENCES organisations (id),
+  id BYTEA PRIMARY KEY,
+  organisation_id BYTEA NOT NULL,
+  domain_id BYTEA NOT NULL REFERENCES domains (id),
   kind TEXT NOT NULL,
   class TEXT NOT NULL,
   names TEXT NOT NULL,
-  UNIQUE (organisation_id, kind, class, names)
-);
-CREATE TABLE match_keys (
-  domain_id BYTEA NOT NULL REFERENCES domains (id),
-  keyset_id BIGINT NOT NULL REFERENCES keysets (id),
-  hash BYTEA NOT NULL,
-  consumers BIGINT NOT NULL,
-  created_at BIGINT NOT NULL,
-  resource_id BYTEA NOT NULL REFERENCES resources (id),
-  organisation_id BYTEA NOT NULL,
-  PRIMARY KEY (domain_id, keyset_id, hash, consumers, created_at, resource_id)
+  UNIQUE (domain_id, kind, class, names)
 ) /*rowid*/;
-CREATE INDEX match_keys_by_resource ON match_keys (resource_id);
+-- The values of those parameters, as a keyed hash. Only those with room are in the index, in the order they are taken.
+CREATE TABLE match_keys (
+  resource_id BYTEA NOT NULL REFERENCES resources (id),
+  keyset_id BYTEA NOT NULL REFERENCES keysets (id),
+  hash BYTEA NOT NULL,
+  -- 0 where only the age decides.
+  counted BIGINT NOT NULL,
+  consumers BIGINT NOT NULL,
+  max_consumers BIGINT,
+  room BIGINT NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (resource_id, keyset_id)
+) /*rowid*/;
+CREATE INDEX match_keys_in_order ON match_keys (keyset_id, hash, consumers, created_at, resource_id) WHERE room = 1;
 
 -- Desired states that were replaced by newer ones; the current one is with its resource.
 CREATE TABLE revisions (
@@ -372,6 +404,8 @@ CREATE INDEX operations_by_change ON operations (change_id);
 CREATE TABLE operation_edges (
   operation_id BYTEA NOT NULL REFERENCES operations (id),
   predecessor_id BYTEA NOT NULL REFERENCES operations (id),
+  -- Goes on also when the one before it fails.
+  weak BIGINT NOT NULL,
   PRIMARY KEY (predecessor_id, operation_id)
 ) /*rowid*/;
 CREATE INDEX operation_edges_back ON operation_edges (operation_id);

@@ -1,7 +1,7 @@
 //! Lists of the objects that have few fields.
 
 use conductor_api::types::{
-    Application, Environment, Event, OutputsByRequirement, Rule, Template, Token, WorkerInfo,
+    Application, Environment, Event, OutputsByRequirement, Pool, Rule, Template, Token, WorkerInfo,
 };
 
 use super::{age, plain};
@@ -39,6 +39,24 @@ pub fn rules(screen: &Screen, items: &[Rule]) -> String {
         [item.name.clone(), item.template.clone(), item.criteria.to_string(), item.weight.to_string()]
     });
     table(screen, ["NAME", "TEMPLATE", "MATCH", "WEIGHT"], rows.collect())
+}
+
+pub fn pools(screen: &Screen, pools: &[Pool]) -> String {
+    let rows = pools.iter().map(|pool| {
+        [
+            pool.name.clone(),
+            pool.environment.clone(),
+            pool.template.clone(),
+            pool.size.to_string(),
+            pool.ready.to_string(),
+            pool.claimed.to_string(),
+            pool.creating.to_string(),
+            pool.failed.to_string(),
+            pool.on_demand.to_string(),
+        ]
+    });
+    let header = ["NAME", "ENV", "TEMPLATE", "SIZE", "READY", "CLAIMED", "CREATING", "FAILED", "ON DEMAND"];
+    table(screen, header, rows.collect())
 }
 
 pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
