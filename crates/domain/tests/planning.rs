@@ -148,6 +148,7 @@ impl World {
                 requirement: "db".into(),
                 state: ConsumerState::Active,
                 outputs: BTreeSet::new(),
+                asked: None,
             })
             .collect();
         let resource = ResourceView {

@@ -8,7 +8,7 @@ use std::{
 use conductor_domain::{
     catalogue::{Criteria, Rule, TemplateVersion},
     expr::{Params, params_from_json, params_to_json},
-    ids::{ChangeId, DomainId, OperationId, ResourceId, TemplateVersionId},
+    ids::{ChangeId, DomainId, OperationId, OrganisationId, ResourceId, TemplateVersionId},
     lifecycle::{KeptBy, OperationStatus, State, Status},
     plan::{
         ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
@@ -343,7 +343,14 @@ fn load_views(
     let some = tx.consumers_of(&ids, CONSUMERS_SHOWN)?;
     let mine = tx.uses_of(snapshot.application.id, snapshot.environment.id)?;
     for row in some.into_iter().chain(mine).filter(|row| ids.contains(&row.resource)) {
+        let is_mine =
+            row.application == snapshot.application.id && row.environment == snapshot.environment.id;
+        let asked = match is_mine {
+            true => Some(open_params(tx, context.organisation, row.resource, &row.params)?),
+            false => None,
+        };
         let view = ConsumerView {
+            asked,
             application: row.application,
             application_name: row.application_name,
             environment: row.environment,
@@ -442,7 +449,16 @@ fn seal_spec(
 }
 
 pub(crate) fn open_spec(tx: &Tx<'_>, row: &ResourceRow, spec: &Value) -> Result<Params> {
-    let owner = Owner { organisation: row.organisation, kind: "spec", id: row.id.0.as_bytes() };
+    open_params(tx, row.organisation, row.id, spec)
+}
+
+fn open_params(
+    tx: &Tx<'_>,
+    organisation: OrganisationId,
+    resource: ResourceId,
+    spec: &Value,
+) -> Result<Params> {
+    let owner = Owner { organisation, kind: "spec", id: resource.0.as_bytes() };
     let mut spec = spec.clone();
     if let Some(entries) = spec.as_object_mut() {
         for value in entries.values_mut() {

@@ -25,6 +25,7 @@ use crate::{
 const LOST_AT_MOST: i64 = 10;
 
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
+const DESTROY_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// Leases as this process has seen them: a counter that stands still for lease + grace on our own clock is a dead
 /// worker's. No clocks are compared between machines.
@@ -129,7 +130,30 @@ impl Engine {
             Ok(mut reaper) => reaper.collection_due(Instant::now()),
             Err(_) => false,
         };
-        if due { self.collect_unused().await } else { Ok(()) }
+        if due {
+            self.collect_unused().await?;
+            self.destroy_again(DESTROY_AGAIN_AFTER).await?;
+        }
+        Ok(())
+    }
+
+    /// Destroys once more what could not be destroyed and nobody uses, where the last try is this long ago.
+    pub async fn destroy_again(&self, pause: Duration) -> Result<()> {
+        let before = self.context.now() - pause.as_micros() as i64;
+        let found = self.db.read(move |tx| tx.left_behind(before)).await?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        let context = self.context.clone();
+        self.db
+            .write(move |tx| {
+                lock_resources(tx, &found)?;
+                let left = tx.left_behind(before)?.intersection(&found).copied().collect();
+                let mut progress = Progress::new(tx, &context, context.now());
+                progress.collect_for(None, left, ChangeKind::Collect)?;
+                progress.settle()
+            })
+            .await
     }
 
     /// What two leavers left to each other: live, made for consumers, and nobody left.

@@ -10,12 +10,12 @@ use std::{
 };
 
 use conductor_api::{
-    types::{ApplyRequest, DeploymentRequest, DestroyRequest},
+    types::{ApplyRequest, DeploymentRequest, DestroyRequest, Resource},
     worker::{Acquire, Completion, JobOrder, JobResult, LinkError, Task, Update, WorkerLink},
 };
 use conductor_domain::{
     ids::{ChangeId, ResourceId, WorkerId},
-    lifecycle::{ChangeKind, Phase},
+    lifecycle::{Action, ChangeKind, Phase, State},
     work::{Description, Done, Failure, FailureCode, Output, Step, StepKind},
 };
 use conductor_engine::{Engine, EngineOptions, Error, Query};
@@ -24,6 +24,24 @@ use uuid::Uuid;
 
 const LEASE: Duration = Duration::from_millis(20);
 const APPS: [&str; 4] = ["app-a", "app-b", "app-c", "app-d"];
+const ENVIRONMENTS: [&str; 2] = ["dev", "staging"];
+
+/// Ways to ask for a thing; the label is put in.
+const WAYS: [&str; 12] = [
+    "id: core",
+    "id: orders",
+    "reference: { mode: shared, name: everywhere, scope: organisation }",
+    "matching: { scope: environment, matchOn: [label], maxConsumers: 2 }, params: { label: LABEL, note: APP }",
+    "matching: { scope: organisation, matchOn: [label], maxConsumers: 3 }, params: { label: LABEL }",
+    "matching: { scope: global, sharingPolicy: conditional, matchOn: [label], when: 'environment.name == \"dev\"' }, \
+     params: { label: LABEL }",
+    "sharing: shared, params: { label: LABEL }",
+    "sharing: always, params: { label: LABEL }",
+    "sharing: by-name, onConflict: keep, params: { label: LABEL }",
+    "pool: warm-ENV",
+    "params: { label: LABEL }",
+    "sharing: dedicated, params: { label: LABEL }",
+];
 
 /// A small generator, so that a failing seed can be run again.
 struct Dice(u64);
@@ -45,6 +63,8 @@ struct Simulation {
     /// Jobs handed out and not ended, by resource; `true` = its worker vanished.
     flying: BTreeMap<ResourceId, Vec<(JobOrder, bool)>>,
     seen: Vec<ChangeId>,
+    /// The last file that was accepted, and the change it made.
+    files: BTreeMap<(String, String), (String, ChangeId)>,
 }
 
 impl Simulation {
@@ -65,8 +85,20 @@ impl Simulation {
             embedded: false,
         })
         .unwrap();
-        let document = json!({"kind":"Template","name":"thing","type":"thing","manager":"command","config":{"retries": 1}});
-        engine.apply(ApplyRequest { document, content: None, dry_run: false }, "me").await.unwrap();
+        let documents = [
+            json!({"kind":"Environment","name":"staging","type":"staging"}),
+            json!({"kind":"Template","name":"thing","type":"thing","manager":"command","config":{"retries": 1}}),
+            json!({"kind":"Template","name":"crate","type":"crate","manager":"command","grace":"60ms"}),
+            json!({"kind":"Template","name":"house","type":"house","manager":"command",
+                "parameters":{"type":"object","properties":{"from":{"type":"string","default":"${ground.made}"}}},
+                "requires":{"ground":{"type":"thing"},
+                    "street":{"type":"house","class":"street","reference":{"mode":"shared","name":"main-street"}}}}),
+            json!({"kind":"Template","name":"street","type":"house","class":"street","manager":"command",
+                "requires":{"town":{"type":"thing","sharing":"by-name"}}}),
+        ];
+        for document in documents {
+            engine.apply(ApplyRequest { document, content: None, dry_run: false }, "me").await.unwrap();
+        }
         let mut simulation = Self {
             engine,
             folder,
@@ -75,26 +107,48 @@ impl Simulation {
             world: BTreeSet::new(),
             flying: BTreeMap::new(),
             seen: vec![],
+            files: BTreeMap::new(),
         };
-        simulation.work(1, true).await;
+        simulation.work(8, true).await;
+        for (environment, on_release) in ENVIRONMENTS.into_iter().zip(["recycle", "keep"]) {
+            let on_release = if simulation.dice.roll(2) == 0 { "reset" } else { on_release };
+            let document = json!({"kind":"Pool","name":format!("warm-{environment}"),"environment":environment,
+                "template":"thing","size":1,"onRelease":on_release,"parameters":{"label":"pooled"}});
+            let request = ApplyRequest { document, content: None, dry_run: false };
+            simulation.engine.apply(request, "me").await.unwrap();
+        }
         simulation
     }
 
-    /// A file at random: shared things, own things, a chain of references.
-    fn manifest(&mut self, app: &str) -> String {
+    /// A file at random: things asked for in every way, and a chain of references.
+    fn manifest(&mut self, app: &str, environment: &str) -> String {
         let mut resources = String::new();
         let label = self.dice.roll(3);
-        if self.dice.roll(3) > 0 {
-            resources.push_str("  net:\n    type: thing\n    id: core\n");
+        for requirement in ["one", "two", "three"] {
+            if self.dice.roll(2) == 0 {
+                let way = WAYS[self.dice.roll(WAYS.len())];
+                let way = way
+                    .replace("LABEL", &format!("v{label}"))
+                    .replace("ENV", environment)
+                    .replace("APP", app);
+                resources.push_str(&format!("  {requirement}: {{ type: thing, {way} }}\n"));
+            }
         }
-        if self.dice.roll(3) > 0 {
-            resources.push_str("  db:\n    type: thing\n    id: orders\n");
+        match self.dice.roll(6) {
+            0 => resources.push_str("  home: { type: house }\n"),
+            1 => resources.push_str("  home: { type: house, sharing: shared }\n"),
+            2 => resources.push_str("  box: { type: crate, id: box }\n"),
+            _ => {}
         }
         if self.dice.roll(2) > 0 {
-            resources.push_str(&format!("  own:\n    type: thing\n    params: {{ label: v{label} }}\n"));
-            if self.dice.roll(2) > 0 {
-                resources
-                    .push_str("  top:\n    type: thing\n    params: { from: '${resources.own.made}' }\n");
+            resources.push_str(&format!("  own: {{ type: thing, params: {{ label: v{label} }} }}\n"));
+            match self.dice.roll(3) {
+                0 => {
+                    resources.push_str("  top: { type: thing, params: { from: '${resources.own.made}' } }\n")
+                }
+                1 => resources
+                    .push_str("  top: { type: thing, sharing: shared, params: { from: '${own.made}' } }\n"),
+                _ => resources.push_str("  top: { type: thing, dependsOn: [{ name: own, type: weak }] }\n"),
             }
         }
         let resources = if resources.is_empty() { String::new() } else { format!("resources:\n{resources}") };
@@ -105,12 +159,21 @@ impl Simulation {
 
     async fn act(&mut self) {
         let app = APPS[self.dice.roll(APPS.len())];
-        match self.dice.roll(12) {
+        let environment = ENVIRONMENTS[self.dice.roll(3) / 2];
+        match self.dice.roll(13) {
             0..=3 => {
-                let manifest = self.manifest(app);
-                let request = DeploymentRequest { environment: "dev".into(), manifest, ..Default::default() };
+                let manifest = self.manifest(app, environment);
+                let request = DeploymentRequest {
+                    environment: environment.into(),
+                    manifest: manifest.clone(),
+                    ..Default::default()
+                };
                 match self.engine.deploy(request, "me", None).await {
-                    Ok(accepted) => self.seen.extend(accepted.id),
+                    Ok(accepted) => {
+                        self.seen.extend(accepted.id);
+                        let place = (app.to_owned(), environment.to_owned());
+                        self.files.insert(place, (manifest, accepted.id.unwrap()));
+                    }
                     // A change right while another deployment is at it; refused, and nothing happened.
                     Err(Error::Refused { .. }) => {}
                     Err(error) => panic!("deploy: {error}"),
@@ -118,12 +181,15 @@ impl Simulation {
             }
             4 | 5 => {
                 let request = DestroyRequest {
-                    environment: "dev".into(),
+                    environment: environment.into(),
                     application: Some(app.into()),
                     dry_run: false,
                 };
                 match self.engine.destroy(request, "me", None).await {
-                    Ok(accepted) => self.seen.extend(accepted.id),
+                    Ok(accepted) => {
+                        self.seen.extend(accepted.id);
+                        self.files.remove(&(app.to_owned(), environment.to_owned()));
+                    }
                     Err(Error::Refused { .. }) => {}
                     Err(error) => panic!("destroy: {error}"),
                 }
@@ -143,6 +209,7 @@ impl Simulation {
                     Err(error) => panic!("retry: {error}"),
                 }
             }
+            12 => self.engine.keep().await.unwrap(),
             8 => {
                 self.engine.sweep().await.unwrap();
                 tokio::time::sleep(LEASE * 2).await;
@@ -260,14 +327,104 @@ impl Simulation {
         Done { outputs: BTreeMap::from([("made".to_owned(), made)]), ..Done::default() }
     }
 
+    async fn all(&self) -> Vec<Resource> {
+        let mut query = Query { limit: Some(200), ..Query::default() };
+        let mut all = Vec::new();
+        loop {
+            let page = self.engine.resources(query.clone()).await.unwrap();
+            all.extend(page.items);
+            query.cursor = page.next_cursor;
+            if query.cursor.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// What happened to these, for whoever has to find out why.
+    async fn tell(&self, ids: impl Iterator<Item = &ResourceId>) {
+        for id in ids {
+            let about = Query { resource: Some(*id), limit: Some(50), ..Query::default() };
+            let row = self.engine.resource(*id).await.unwrap();
+            println!("{id} {} {}/{} needed by {:?}", row.name, row.state, row.status, row.dependents);
+            for operation in self.engine.operations(about).await.unwrap().items.iter().rev() {
+                let change = self.engine.deployment(operation.deployment).await.unwrap();
+                println!(
+                    "  {} {} {} attempt {} of {} {} {} ({:?})",
+                    operation.id,
+                    operation.kind,
+                    operation.status,
+                    operation.attempt,
+                    change.kind,
+                    operation.deployment,
+                    change.status,
+                    operation.error.as_ref().map(|fault| &fault.message)
+                );
+            }
+        }
+    }
+
+    /// What must hold at any time.
+    async fn check(&self) {
+        let mut names = BTreeSet::new();
+        for resource in self.all().await {
+            let live = matches!(resource.state, State::Provision | State::Provisioned);
+            let home = match resource.scope.as_str() {
+                "environment" => resource.environment.clone(),
+                scope => scope.to_owned(),
+            };
+            if live && resource.sharing == "shared" {
+                let key = (home, resource.kind.clone(), resource.class.clone(), resource.name.clone());
+                assert!(names.insert(key), "twice: {resource:#?}");
+            }
+            if let Some(most) = resource.max_consumers {
+                assert!(resource.consumers.len() <= most as usize, "too many: {resource:#?}");
+            }
+            if resource.scope == "environment" {
+                let strangers = resource.consumers.iter().filter(|c| c.environment != resource.environment);
+                assert_eq!(strangers.count(), 0, "across its scope: {resource:#?}");
+            }
+            if resource.sharing == "dedicated" || resource.pool.is_some() {
+                assert!(resource.consumers.len() <= 1, "not for two: {resource:#?}");
+            }
+            let gone = resource.state == State::Destroyed;
+            if gone && !resource.dependents.is_empty() {
+                self.tell(resource.dependents.iter().chain([&resource.id])).await;
+                panic!("something depends on {}", resource.name);
+            }
+        }
+    }
+
+    /// The same file once more changes nothing, and two plans of it are the same.
+    async fn check_plans(&self) {
+        for ((app, environment), (manifest, id)) in &self.files {
+            let change = self.engine.deployment(*id).await.unwrap();
+            if change.status != "succeeded" {
+                continue;
+            }
+            let request = DeploymentRequest {
+                environment: environment.clone(),
+                manifest: manifest.clone(),
+                ..Default::default()
+            };
+            let plan = self.engine.plan(request.clone()).await.unwrap();
+            assert_eq!(plan, self.engine.plan(request).await.unwrap());
+            let mut busy: Vec<_> =
+                plan.resources.into_iter().filter(|item| item.action != Action::None).collect();
+            busy.extend(plan.removals);
+            assert!(busy.is_empty(), "{app} in {environment} once more: {busy:#?}\n{manifest}");
+        }
+    }
+
     /// Everything goes well from here on, until nothing is left to do.
     async fn settle(&mut self) {
         for _ in 0..400 {
             self.engine.sweep().await.unwrap();
+            self.engine.keep().await.unwrap();
             if self.work(8, true).await > 0 {
                 continue;
             }
             self.engine.collect_unused().await.unwrap();
+            self.engine.destroy_again(Duration::ZERO).await.unwrap();
             self.retry_collections().await;
             if self.work(8, true).await == 0 && self.open().await.is_empty() {
                 return;
@@ -282,7 +439,8 @@ impl Simulation {
         let page = self.engine.deployments(Query { limit: Some(200), ..Query::default() }).await.unwrap();
         for change in page.items {
             let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
-            if collects && change.status != "succeeded" && change.is_over() {
+            let own = change.kind == ChangeKind::Pool && !change.removals.is_empty();
+            if (collects || own) && change.status != "succeeded" && change.is_over() {
                 self.engine.retry(change.id.unwrap(), "me").await.unwrap();
             }
         }
@@ -304,22 +462,28 @@ impl Simulation {
     }
 
     async fn everybody_leaves(&mut self) {
+        for environment in ENVIRONMENTS {
+            self.engine.delete_pool(&format!("warm-{environment}"), "me").await.unwrap();
+        }
         for round in 0..4 {
             for app in APPS {
-                let request = DestroyRequest {
-                    environment: "dev".into(),
-                    application: Some(app.into()),
-                    dry_run: false,
-                };
-                match self.engine.destroy(request, "me", None).await {
-                    Ok(_) | Err(Error::Refused { .. }) => {}
-                    Err(error) => panic!("destroy: {error}"),
+                for environment in ENVIRONMENTS {
+                    let request = DestroyRequest {
+                        environment: environment.into(),
+                        application: Some(app.into()),
+                        dry_run: false,
+                    };
+                    match self.engine.destroy(request, "me", None).await {
+                        Ok(_) | Err(Error::Refused { .. }) => {}
+                        Err(error) => panic!("destroy: {error}"),
+                    }
+                    self.settle().await;
                 }
-                self.settle().await;
             }
             if round > 0 && self.world.is_empty() {
                 break;
             }
+            tokio::time::sleep(Duration::from_millis(70)).await;
         }
     }
 
@@ -327,7 +491,10 @@ impl Simulation {
         let left: Vec<_> =
             self.engine.resources(Query { limit: Some(200), ..Query::default() }).await.unwrap().items;
         let left: Vec<_> = left.into_iter().filter(|resource| resource.phase != Phase::Deleted).collect();
-        assert!(left.is_empty(), "left on record: {left:#?}");
+        if !left.is_empty() {
+            self.tell(left.iter().map(|resource| &resource.id)).await;
+            panic!("left on record");
+        }
         assert!(self.world.is_empty(), "left in the world: {:?}", self.world);
     }
 }
@@ -342,8 +509,11 @@ async fn simulate(seed: u64, steps: usize) {
     let mut simulation = Simulation::new(seed).await;
     for _ in 0..steps {
         simulation.act().await;
+        simulation.check().await;
     }
     simulation.settle().await;
+    simulation.check().await;
+    simulation.check_plans().await;
     simulation.everybody_leaves().await;
     simulation.check_empty().await;
 }

@@ -23,6 +23,8 @@ pub struct ConsumerRow {
     pub since: i64,
     /// The outputs it uses.
     pub outputs: BTreeSet<String>,
+    /// What it asked for, secrets sealed for the resource.
+    pub params: Json,
 }
 
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ impl Tx<'_> {
             |list| {
                 format!(
                     "SELECT x.resource_id, x.application_id, a.name, x.environment_id, e.name, x.requirement, x.state,
-                         x.change_id, x.since, x.outputs
+                         x.change_id, x.since, x.outputs, x.params
                      FROM (SELECT c.*, row_number() OVER (PARTITION BY c.resource_id ORDER BY c.since, c.application_id)
                            AS position FROM consumers c WHERE c.resource_id IN ({list})) x
                      JOIN applications a ON a.id = x.application_id JOIN environments e ON e.id = x.environment_id
@@ -99,7 +101,7 @@ impl Tx<'_> {
     ) -> Result<Vec<ConsumerRow>> {
         let rows = self.query(
             "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
-                 c.since, c.outputs
+                 c.since, c.outputs, c.params
              FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id
              WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement",
             params![application, environment],
@@ -193,6 +195,7 @@ fn consumer_row(row: &Row) -> Result<ConsumerRow> {
         change: row.id(7)?,
         since: row.int(8)?,
         outputs: read_names(row, 9)?,
+        params: row.json(10)?,
     })
 }
 

@@ -553,6 +553,21 @@ impl Tx<'_> {
         Ok(found)
     }
 
+    /// Destructions that did not come to their end, of what nobody uses: last touched before a moment.
+    pub fn left_behind(&mut self, before: i64) -> Result<BTreeSet<ResourceId>> {
+        let rows = self.query(
+            "SELECT r.id FROM resources r WHERE r.place = 'doomed' AND r.status IN ('error', 'unknown', 'pending')
+                 AND NOT (r.status = 'pending' AND r.destroy_after IS NOT NULL)
+                 AND r.kept_by IN ('consumers', 'pool') AND r.workload = 0 AND r.updated_at <= $1
+                 AND NOT EXISTS (SELECT 1 FROM consumers c WHERE c.resource_id = r.id)
+                 AND NOT EXISTS (SELECT 1 FROM operations o WHERE o.resource_id = r.id
+                     AND o.status IN ('blocked', 'approval_pending', 'queued', 'in_progress'))
+             ORDER BY r.id LIMIT 200",
+            params![before],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
     /// The operation at work on each of these, else the next one planned.
     pub fn open_operations_on(
         &mut self,

@@ -201,6 +201,8 @@ impl Differ<'_> {
             self.depend(shape, resource.id);
         }
         if self.joins(shape) {
+            let link = (resource.id, shape.wanted.requirement.clone());
+            self.asked.entry(link).or_insert_with(|| shape.params.clone());
             self.join(resource.id, Some(resource), &shape.wanted.requirement, shape.params.clone());
         }
     }
@@ -228,26 +230,28 @@ impl Differ<'_> {
         }
     }
 
-    /// Records which outputs of each resource this application uses, where that is new.
+    /// Records what this application asked for and which outputs it uses, where that is new.
     pub(super) fn contracts(&mut self) {
         let mut joins = BTreeSet::new();
-        let used = &self.used;
+        let (used, asked) = (&self.used, &self.asked);
         for effect in &mut self.plan.effects {
-            if let Effect::Join { resource, requirement, outputs, .. } = effect {
+            if let Effect::Join { resource, requirement, outputs, params } = effect {
                 *outputs = used.get(resource).cloned().unwrap_or_default();
-                joins.insert((*resource, requirement.clone()));
+                let link = (*resource, requirement.clone());
+                if let Some(asked) = asked.get(&link) {
+                    *params = asked.clone();
+                }
+                joins.insert(link);
             }
         }
-        for (id, requirement) in self.kept.difference(&joins) {
-            let Some(resource) = self.snapshot.resources.get(id) else { continue };
-            let outputs = used.get(id).cloned().unwrap_or_default();
-            let known = resource
-                .consumers
-                .iter()
-                .find(|consumer| self.snapshot.is_mine(consumer) && consumer.requirement == *requirement);
-            if let Some(known) = known.filter(|known| known.outputs != outputs) {
-                let (resource, requirement) = (*id, known.requirement.clone());
-                let params = self.snapshot.resources[id].spec.clone();
+        for link in self.kept.difference(&joins) {
+            let Some(resource) = self.snapshot.resources.get(&link.0) else { continue };
+            let mut mine = resource.consumers.iter().filter(|consumer| self.snapshot.is_mine(consumer));
+            let Some(known) = mine.find(|consumer| consumer.requirement == link.1) else { continue };
+            let outputs = used.get(&link.0).cloned().unwrap_or_default();
+            let params = asked.get(link).or(known.asked.as_ref()).cloned().unwrap_or_default();
+            if known.outputs != outputs || known.asked.as_ref().is_some_and(|before| *before != params) {
+                let (resource, requirement) = link.clone();
                 self.plan.effects.push(Effect::Join { resource, requirement, params, outputs });
             }
         }

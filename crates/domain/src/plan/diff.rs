@@ -32,12 +32,14 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         waits: BTreeMap::new(),
         changing: BTreeSet::new(),
         kept: BTreeSet::new(),
+        served: BTreeSet::new(),
         wanted: BTreeSet::new(),
         after: BTreeMap::new(),
         mine: mine(snapshot),
         fresh: BTreeMap::new(),
         joined: BTreeMap::new(),
         claimed: BTreeSet::new(),
+        asked: BTreeMap::new(),
         used: BTreeMap::new(),
         within: Vec::new(),
         candidates: Vec::new(),
@@ -91,6 +93,8 @@ pub(super) struct Differ<'a> {
     /// Whose outputs may differ afterwards.
     pub(super) changing: BTreeSet<ResourceId>,
     pub(super) kept: BTreeSet<(ResourceId, String)>,
+    /// Whatever serves something in this plan.
+    pub(super) served: BTreeSet<ResourceId>,
     /// Whatever this plan wants; its dependencies are what the file says now.
     pub(super) wanted: BTreeSet<ResourceId>,
     /// By which version and with which parameters this plan makes or changes things.
@@ -102,6 +106,8 @@ pub(super) struct Differ<'a> {
     /// How many uses this plan adds to each.
     pub(super) joined: BTreeMap<ResourceId, u64>,
     pub(super) claimed: BTreeSet<ResourceId>,
+    /// What each requirement asks for, where it is not what it gets.
+    pub(super) asked: BTreeMap<(ResourceId, String), Params>,
     /// The outputs that are used of each.
     pub(super) used: BTreeMap<ResourceId, BTreeSet<String>>,
     /// The requirement whose template is being served, and the templates on the way to it.
@@ -111,6 +117,17 @@ pub(super) struct Differ<'a> {
     pub(super) problems: Vec<Problem>,
     pub(super) code: ErrorCode,
     pub(super) needs: Vec<super::Want>,
+}
+
+/// How much of what is there is up for change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    /// It becomes what was asked for.
+    AsAsked,
+    /// It keeps its parameters.
+    WithItsParams,
+    /// It stays what it is.
+    AsItIs,
 }
 
 /// Whose template requires what is being planned.
@@ -149,6 +166,7 @@ impl Differ<'_> {
         let version = self.version_of(resource, wanted);
         let outputs = version.outputs.as_ref().map(|outputs| outputs.keys().cloned().collect());
         self.referents.insert(wanted.requirement.clone(), Referent { resource, outputs });
+        self.served.insert(resource);
         if self.within.is_empty() {
             self.kept.insert((resource, wanted.requirement.clone()));
         }
@@ -180,7 +198,7 @@ impl Differ<'_> {
             Ask::Pooled { pool, unless } => self.claim(wanted, pool, unless.as_ref()),
             Ask::Member { again, .. } => {
                 let found = again.and_then(|id| self.snapshot.resources.get(&id));
-                self.settle_on(wanted, found, &self.any_key(wanted), false)
+                self.settle_on(wanted, found, &self.any_key(wanted), Take::AsAsked)
             }
         }
     }
@@ -191,16 +209,12 @@ impl Differ<'_> {
         key: &Key,
     ) -> Result<(ResourceId, Action, String), PlanError> {
         if let Some(id) = self.settled.get(key).copied() {
-            if self.within.is_empty() {
-                self.join(id, self.snapshot.resources.get(&id), &wanted.requirement, Params::new());
-            }
-            return Ok((
-                id,
-                Action::Reuse,
-                "the same resource as another requirement of this file".to_owned(),
-            ));
+            return Ok(self.same_as_another(wanted, id, Params::new()));
         }
+        // What belongs to something that is made just now cannot be there already.
+        let parent = self.within.last().filter(|_| key.tag == KeyTag::Dedicated).map(|within| within.parent);
         let found = match look_up(key, self.snapshot) {
+            _ if parent.is_some_and(|parent| !self.snapshot.resources.contains_key(&parent)) => None,
             Err(PlanError::Need(more)) => {
                 self.needs.extend(more);
                 None
@@ -212,22 +226,49 @@ impl Differ<'_> {
                 if key.tag == KeyTag::Shared { "it has that name" } else { "it is this application's own" };
             self.consider(found, Ok(how.to_owned()));
         }
-        let outcome = self.settle_on(wanted, found, key, false)?;
+        // Who took what was there keeps it, until it asks for something else.
+        let take = match found.filter(|_| wanted.on_conflict == OnConflict::Keep && wanted.asks_params) {
+            Some(resource) => {
+                let asked = self.params(wanted, &wanted.version, &[], "", &mut Vec::new());
+                let take = self.how_much(wanted, resource, &asked);
+                self.asked.insert((resource.id, wanted.requirement.clone()), asked);
+                take
+            }
+            None => Take::AsAsked,
+        };
+        let outcome = self.settle_on(wanted, found, key, take)?;
         self.settled.insert(key.clone(), outcome.0);
         Ok(outcome)
     }
 
-    /// This one, or a new one under this key. `as_it_is`: what is there is taken with its own parameters.
+    /// Two requirements of one file that come to one resource.
+    pub(super) fn same_as_another(
+        &mut self,
+        wanted: &Wanted,
+        id: ResourceId,
+        params: Params,
+    ) -> (ResourceId, Action, String) {
+        let known = self.snapshot.resources.get(&id);
+        let before = self.joined.get(&id).copied();
+        if self.within.is_empty() {
+            self.join(id, known, &wanted.requirement, params);
+        }
+        let joined = known.is_none() || self.joined.get(&id).copied() != before;
+        let action = if joined { Action::Reuse } else { Action::None };
+        (id, action, "the same resource as another requirement of this file".to_owned())
+    }
+
+    /// This one, or a new one under this key.
     pub(super) fn settle_on(
         &mut self,
         wanted: &Wanted,
         found: Option<&ResourceView>,
         key: &Key,
-        as_it_is: bool,
+        take: Take,
     ) -> Result<(ResourceId, Action, String), PlanError> {
         let new_id = ResourceId(self.ids.next());
         let own = self.own(wanted, found, new_id)?;
-        let shape = self.shape(wanted, found, new_id, own, as_it_is);
+        let shape = self.shape(wanted, found, new_id, own, take);
         Ok(self.outcome(&shape, found, key))
     }
 
@@ -267,7 +308,7 @@ impl Differ<'_> {
             found => found?,
         };
         let new_id = ResourceId(self.ids.next());
-        let shape = self.shape(wanted, found, new_id, vec![], false);
+        let shape = self.shape(wanted, found, new_id, vec![], Take::AsAsked);
         self.outcome(&shape, found, key);
         Ok(())
     }
@@ -329,12 +370,14 @@ impl Differ<'_> {
         found: Option<&ResourceView>,
         new_id: ResourceId,
         own: Vec<(String, Referent)>,
-        as_it_is: bool,
+        take: Take,
     ) -> Shape<'w> {
         let workload = wanted.version.kind == crate::workload::TYPE;
         let current = found.and_then(|resource| self.snapshot.versions.get(&resource.version));
         let version = match current {
-            Some(current) if as_it_is || !wanted.pinned && current.name == wanted.version.name => {
+            Some(current)
+                if take == Take::AsItIs || !wanted.pinned && current.name == wanted.version.name =>
+            {
                 current.clone()
             }
             _ => wanted.version.clone(),
@@ -343,7 +386,7 @@ impl Differ<'_> {
         let path = if workload { "workload".to_owned() } else { format!("resources.{requirement}.params") };
         let mut problems = Vec::new();
         let params = match found {
-            Some(resource) if !wanted.asks_params || as_it_is => resource.spec.clone(),
+            Some(resource) if !wanted.asks_params || take != Take::AsAsked => resource.spec.clone(),
             _ => self.params(wanted, &version, &own, &path, &mut problems),
         };
         if !workload {
@@ -489,7 +532,8 @@ impl Differ<'_> {
             .consumers
             .iter()
             .any(|c| self.snapshot.is_mine(c) && c.requirement == shape.wanted.requirement);
-        if mine {
+        let held = self.within.last().is_some_and(|within| resource.dependents.contains(&within.parent));
+        if mine || held {
             return (resource.id, Action::None, why.to_owned());
         }
         let users = match resource.others_named(self.snapshot) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     Candidate, KeyTag, MatchQuery, PlanError, ResourceView, Want,
-    diff::Differ,
+    diff::{Differ, Take},
     resolve::{Ask, Fitting, Wanted},
 };
 use crate::{
@@ -44,11 +44,7 @@ impl<'a> Differ<'a> {
         if let Some(resource) = sticky {
             self.consider(resource, Ok("it is what this application has by now, and still fits".to_owned()));
         } else if let Some(id) = self.made_here(&query, fitting) {
-            if self.within.is_empty() {
-                self.join(id, None, &wanted.requirement, asked);
-            }
-            let reason = "the same resource as another requirement of this file".to_owned();
-            return Ok((id, Action::Reuse, reason));
+            return Ok(self.same_as_another(wanted, id, asked));
         }
         let chosen = match sticky {
             Some(resource) => Some(resource),
@@ -64,16 +60,30 @@ impl<'a> Differ<'a> {
         let chosen = chosen.or(has.filter(alone).filter(|_| self.needs.is_empty()));
         self.tell_rivals(wanted, fitting, &query, &asked, chosen.map(|resource| resource.id));
         let outcome = match chosen {
-            Some(resource) => {
-                let as_it_is = resource.has_others(self.snapshot) || resource.open_operation.is_some();
-                self.settle_on(wanted, Some(resource), &resource.key, as_it_is)?
+            Some(resource) if self.served.contains(&resource.id) => {
+                self.asked.insert((resource.id, wanted.requirement.clone()), asked.clone());
+                self.same_as_another(wanted, resource.id, asked)
             }
-            None => self.settle_on(wanted, None, &self.any_key(wanted), false)?,
+            Some(resource) => {
+                let take = self.how_much(wanted, resource, &asked);
+                self.asked.insert((resource.id, wanted.requirement.clone()), asked);
+                self.settle_on(wanted, Some(resource), &resource.key, take)?
+            }
+            None => self.settle_on(wanted, None, &self.any_key(wanted), Take::AsAsked)?,
         };
         if !self.snapshot.resources.contains_key(&outcome.0) {
             self.fresh.entry(query).or_default().push((outcome.0, fitting.max_consumers));
         }
         Ok(outcome)
+    }
+
+    /// What was matched is taken as it is. Only who has it alone, and asks for something else than before, changes it.
+    pub(super) fn how_much(&self, wanted: &Wanted, resource: &ResourceView, asked: &Params) -> Take {
+        let mut uses = resource.consumers.iter();
+        let before = uses.find(|c| self.snapshot.is_mine(c) && c.requirement == wanted.requirement);
+        let thought_again = before.and_then(|c| c.asked.as_ref()).is_some_and(|before| before != asked);
+        let free = !resource.has_others(self.snapshot) && resource.open_operation.is_none();
+        if thought_again && free { Take::AsAsked } else { Take::WithItsParams }
     }
 
     /// What serves the requirement by now, if it is one that can be shared.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     Effect, Key, PlanError, PoolView, ResourceView,
     asking::literal,
-    diff::Differ,
+    diff::{Differ, Take},
     resolve::{Wanted, look_up},
 };
 use crate::{
@@ -36,7 +36,7 @@ impl<'a> Differ<'a> {
         let has = mine.find(|resource| resource.pool == Some(pool.id) && resource.state != State::Destroyed);
         if let Some(resource) = has {
             self.consider(resource, Ok("it is what this application has by now".to_owned()));
-            return self.settle_on(wanted, Some(resource), &resource.key, true);
+            return self.settle_on(wanted, Some(resource), &resource.key, Take::AsItIs);
         }
         let version = &snapshot.versions[&pool.version];
         let made_now = version.schema.with_defaults(literal(&pool.parameters));
@@ -65,7 +65,7 @@ impl<'a> Differ<'a> {
             let suggestion = "deploy again when one was given back, or raise the pool's `max`".to_owned();
             self.refuse(ErrorCode::Conflict, wanted, path, message, Some(suggestion));
         }
-        self.settle_on(wanted, None, &self.any_key(wanted), false)
+        self.settle_on(wanted, None, &self.any_key(wanted), Take::AsAsked)
     }
 
     fn claimable(&self, resource: &ResourceView, pool: &PoolView) -> Result<(), &'static str> {

@@ -161,8 +161,8 @@ impl Differ<'_> {
                 "another deployment is busy with it; it goes when that is done and nobody uses it".into(),
             );
         }
-        if self.kept.iter().any(|(kept, _)| *kept == resource.id) {
-            return Some("another requirement of this application uses it".into());
+        if self.served.contains(&resource.id) {
+            return Some("something else that this application asks for uses it".into());
         }
         let blockers: Vec<String> = resource
             .dependents

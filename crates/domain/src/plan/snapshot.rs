@@ -83,6 +83,8 @@ pub struct ConsumerView {
     pub state: ConsumerState,
     /// The outputs it uses.
     pub outputs: BTreeSet<String>,
+    /// What it asked for; known of this application's own uses.
+    pub asked: Option<Params>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
