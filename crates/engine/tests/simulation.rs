@@ -10,7 +10,7 @@ use std::{
 };
 
 use conductor_api::{
-    types::{ApplyRequest, DeploymentRequest, DestroyRequest, Resource},
+    types::{ApplyRequest, DeploymentRequest, DestroyRequest, PlanItem, Resource},
     worker::{Acquire, Completion, JobOrder, JobResult, LinkError, Task, Update, WorkerLink},
 };
 use conductor_domain::{
@@ -205,7 +205,13 @@ impl Simulation {
             7 if !self.seen.is_empty() => {
                 let id = self.seen[self.dice.roll(self.seen.len())];
                 match self.engine.retry(id, "me").await {
-                    Ok(_) | Err(Error::Refused { .. }) => {}
+                    // What it asks for may be older than the last file.
+                    Ok(change) => self.files.retain(|(app, environment), (_, last)| {
+                        let same = change.application.as_ref() == Some(app)
+                            && change.environment.as_ref() == Some(environment);
+                        !same || *last == id
+                    }),
+                    Err(Error::Refused { .. }) => {}
                     Err(error) => panic!("retry: {error}"),
                 }
             }
@@ -407,11 +413,11 @@ impl Simulation {
                 ..Default::default()
             };
             let plan = self.engine.plan(request.clone()).await.unwrap();
-            assert_eq!(plan, self.engine.plan(request).await.unwrap());
-            let mut busy: Vec<_> =
-                plan.resources.into_iter().filter(|item| item.action != Action::None).collect();
-            busy.extend(plan.removals);
+            let again = self.engine.plan(request).await.unwrap();
+            let idle = |item: &&PlanItem| item.action != Action::None;
+            let busy: Vec<&PlanItem> = plan.resources.iter().filter(idle).chain(&plan.removals).collect();
             assert!(busy.is_empty(), "{app} in {environment} once more: {busy:#?}\n{manifest}");
+            assert!(plan == again, "two plans of one world: {plan:#?} {again:#?}");
         }
     }
 

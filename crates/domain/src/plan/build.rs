@@ -195,10 +195,12 @@ impl Differ<'_> {
 
     /// Keeps the link, and the recorded dependencies true.
     pub(super) fn rejoin(&mut self, shape: &Shape<'_>, resource: &ResourceView) {
-        self.wanted.insert(resource.id);
-        let on: BTreeSet<ResourceId> = shape.on.iter().map(|dependency| dependency.on).collect();
-        if on != resource.depends_on && !self.has_others(shape, resource) {
-            self.depend(shape, resource.id);
+        if !shape.as_it_is && !self.has_others(shape, resource) {
+            self.restated.insert(resource.id);
+            let on: BTreeSet<ResourceId> = shape.on.iter().map(|dependency| dependency.on).collect();
+            if on != resource.depends_on {
+                self.depend(shape, resource.id);
+            }
         }
         if self.joins(shape) {
             let link = (resource.id, shape.wanted.requirement.clone());

@@ -33,12 +33,13 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         changing: BTreeSet::new(),
         kept: BTreeSet::new(),
         served: BTreeSet::new(),
-        wanted: BTreeSet::new(),
+        restated: BTreeSet::new(),
         after: BTreeMap::new(),
         mine: mine(snapshot),
         fresh: BTreeMap::new(),
         joined: BTreeMap::new(),
         claimed: BTreeSet::new(),
+        revived: BTreeSet::new(),
         asked: BTreeMap::new(),
         used: BTreeMap::new(),
         within: Vec::new(),
@@ -95,8 +96,8 @@ pub(super) struct Differ<'a> {
     pub(super) kept: BTreeSet<(ResourceId, String)>,
     /// Whatever serves something in this plan.
     pub(super) served: BTreeSet<ResourceId>,
-    /// Whatever this plan wants; its dependencies are what the file says now.
-    pub(super) wanted: BTreeSet<ResourceId>,
+    /// Whose dependencies are what the file says now, and no longer what is on record.
+    pub(super) restated: BTreeSet<ResourceId>,
     /// By which version and with which parameters this plan makes or changes things.
     pub(super) after: BTreeMap<ResourceId, (Arc<TemplateVersion>, Params)>,
     /// What this application has by now, by requirement.
@@ -106,6 +107,7 @@ pub(super) struct Differ<'a> {
     /// How many uses this plan adds to each.
     pub(super) joined: BTreeMap<ResourceId, u64>,
     pub(super) claimed: BTreeSet<ResourceId>,
+    pub(super) revived: BTreeSet<ResourceId>,
     /// What each requirement asks for, where it is not what it gets.
     pub(super) asked: BTreeMap<(ResourceId, String), Params>,
     /// The outputs that are used of each.
@@ -146,6 +148,8 @@ pub(super) struct Shape<'w> {
     pub(super) params: Params,
     pub(super) on: Vec<RecordedDependency>,
     pub(super) workload: bool,
+    /// It keeps its parameters and with them its dependencies.
+    pub(super) as_it_is: bool,
 }
 
 impl Differ<'_> {
@@ -266,6 +270,9 @@ impl Differ<'_> {
         key: &Key,
         take: Take,
     ) -> Result<(ResourceId, Action, String), PlanError> {
+        if let Some(resource) = found.filter(|resource| self.served.contains(&resource.id)) {
+            return Ok(self.same_as_another(wanted, resource.id, resource.spec.clone()));
+        }
         let new_id = ResourceId(self.ids.next());
         let own = self.own(wanted, found, new_id)?;
         let shape = self.shape(wanted, found, new_id, own, take);
@@ -421,7 +428,8 @@ impl Differ<'_> {
             own: true,
         });
         let on = stated.chain(required).collect();
-        Shape { wanted, new_id, version, params, on, workload }
+        let as_it_is = found.is_some() && take != Take::AsAsked;
+        Shape { wanted, new_id, version, params, on, workload, as_it_is }
     }
 
     pub(super) fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
@@ -565,12 +573,12 @@ impl Differ<'_> {
                 )
             }
             Some(open) if open.begun => {
-                self.plan.effects.push(Effect::Revive { resource: resource.id, operation: open.id });
+                self.revive(resource);
                 let lost = ResourceView { status: Status::Unknown, open_operation: None, ..resource.clone() };
                 self.again(shape, &lost, "its destruction had begun, so it is made again".to_owned())
             }
-            Some(open) => {
-                self.plan.effects.push(Effect::Revive { resource: resource.id, operation: open.id });
+            Some(_) => {
+                self.revive(resource);
                 let live = ResourceView {
                     state: State::Provisioned,
                     status: Status::Done,
@@ -595,6 +603,27 @@ impl Differ<'_> {
             }
             None => {
                 self.again(shape, resource, "its destruction did not finish, so it is made again".to_owned())
+            }
+        }
+    }
+
+    /// Calls off the destruction of a resource, and of everything it depends on: those were to go after it.
+    fn revive(&mut self, resource: &ResourceView) {
+        let mut look = vec![resource.id];
+        while let Some(id) = look.pop() {
+            let Some(resource) = self.snapshot.resources.get(&id) else {
+                if !self.snapshot.missing.contains(&id) {
+                    self.needs.push(super::Want::Resource(id));
+                }
+                continue;
+            };
+            let planned = resource.open_operation.as_ref().filter(|_| resource.state == State::Destroy);
+            let Some(open) = planned.filter(|open| open.status != OperationStatus::InProgress) else {
+                continue;
+            };
+            if self.revived.insert(id) {
+                self.plan.effects.push(Effect::Revive { resource: id, operation: open.id });
+                look.extend(resource.depends_on.iter().copied());
             }
         }
     }

@@ -60,10 +60,6 @@ impl<'a> Differ<'a> {
         let chosen = chosen.or(has.filter(alone).filter(|_| self.needs.is_empty()));
         self.tell_rivals(wanted, fitting, &query, &asked, chosen.map(|resource| resource.id));
         let outcome = match chosen {
-            Some(resource) if self.served.contains(&resource.id) => {
-                self.asked.insert((resource.id, wanted.requirement.clone()), asked.clone());
-                self.same_as_another(wanted, resource.id, asked)
-            }
             Some(resource) => {
                 let take = self.how_much(wanted, resource, &asked);
                 self.asked.insert((resource.id, wanted.requirement.clone()), asked);
@@ -150,7 +146,7 @@ impl<'a> Differ<'a> {
         None
     }
 
-    /// Whether a resource can serve, or why not. `already`: it does so by now, so room is no question.
+    /// Whether a resource can serve, or why not. `already`: it does so by now, so only what it is counts.
     fn serves(
         &self,
         resource: &ResourceView,
@@ -195,16 +191,19 @@ impl<'a> Differ<'a> {
         if query.on.material(&resource.spec, &derived) != query.material {
             return Err(self.difference(resource, wanted, &query.on, asked));
         }
-        for when in
-            [resource.when.as_deref().map(Condition::read).transpose()?.as_ref(), fitting.when.as_ref()]
-        {
-            if let Some(condition) = when {
-                self.holds(condition, resource)?;
-            }
+        // Conditions say who may join; nobody is put out of what it has.
+        if already {
+            return Ok(());
+        }
+        if let Some(when) = &resource.when {
+            self.holds(&Condition::read(when)?, resource)?;
+        }
+        if let Some(condition) = &fitting.when {
+            self.holds(condition, resource)?;
         }
         let most = [resource.max_consumers, fitting.max_consumers].into_iter().flatten().min();
         let count = resource.consumer_count + self.joined.get(&resource.id).copied().unwrap_or(0);
-        match most.filter(|most| !already && count >= u64::from(*most)) {
+        match most.filter(|most| count >= u64::from(*most)) {
             Some(most) => Err(format!("it has {count} consumers, and {most} may use it at most")),
             None => Ok(()),
         }

@@ -93,7 +93,6 @@ impl<'a> Differ<'a> {
         let kept_by = if pool.recycles { KeptBy::Consumers } else { KeptBy::Pool };
         self.plan.effects.push(Effect::Claim { resource: resource.id, kept_by });
         self.join(resource.id, Some(resource), &wanted.requirement, resource.spec.clone());
-        self.wanted.insert(resource.id);
         (resource.id, Action::Claim, format!("`{}` of pool `{}` was ready", resource.name, pool.name))
     }
 }

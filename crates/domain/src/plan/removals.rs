@@ -169,7 +169,7 @@ impl Differ<'_> {
             .iter()
             .filter(|dependent| {
                 let kept_for_a_while = |id| self.grace(&self.snapshot.resources[id]) > 0;
-                !self.wanted.contains(dependent)
+                !self.restated.contains(dependent)
                     && (!going.contains(dependent) || kept_for_a_while(*dependent))
             })
             .map(|dependent| {
