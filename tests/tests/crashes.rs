@@ -414,6 +414,12 @@ fn terraform_dies_in_the_middle(shape: Shape, tool: &std::path::Path) {
     api.succeeded(&deployment, seconds(60));
     let outputs = place.outputs("web", true);
     assert_eq!(outputs["net"]["first"], "first");
+    // What the dead one had made is kept, not made again; what it was at is named.
+    let log = place.ok(&["logs", &deployment.id.unwrap().to_string()]).stdout;
+    let taken_in = log.lines().find_map(|line| line.split("taken in as ").nth(1)).map(str::trim);
+    assert_eq!(outputs["net"]["id"].as_str(), taken_in, "{log}");
+    let message = place.resources()[0]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(message, "possibly left behind: terraform_data.slow (it was being made)");
     let starts = std::fs::read_to_string(place.world.folder.join("starts")).unwrap();
     assert_eq!(starts.lines().count(), 2, "the slow part was begun twice, one after the other");
     assert_eq!(house.count("SELECT count(*) FROM state_locks"), 0);
@@ -434,6 +440,9 @@ resource "terraform_data" "slow" {
 }
 output "first" {
   value = terraform_data.slow.output
+}
+output "id" {
+  value = terraform_data.first.id
 }
 "#;
 

@@ -80,6 +80,9 @@ pub struct Step {
     pub dependencies: BTreeMap<String, Map<String, Value>>,
     /// Values that must not appear in a log.
     pub secrets: Vec<String>,
+    /// What earlier attempts noted that did not come to their end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub journal: Vec<Value>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -102,6 +105,9 @@ pub struct Done {
     pub exists: Option<bool>,
     /// Plan: the manager's own diff, masked, for people to read.
     pub plan: Option<Value>,
+    /// What an earlier attempt may have made that nobody keeps a record of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_behind: Vec<String>,
 }
 
 /// What planning needs to know of a template version, read once, when it is applied.

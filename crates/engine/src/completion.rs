@@ -54,7 +54,8 @@ pub(crate) fn complete(
         let domains = tx.domains_of_leaving(change)?;
         tx.lock_domains(&domains)?;
     }
-    let (row, given) = tx.lock_operation_with_inputs(claim.operation)?.ok_or_else(lost)?;
+    let locked = tx.lock_operation_with_inputs(claim.operation)?.ok_or_else(lost)?;
+    let (row, given) = (locked.row, locked.inputs);
     if row.fence == claim.fence && row.result_digest.as_deref() == Some(digest) {
         return Ok(None);
     }
@@ -99,6 +100,12 @@ pub(crate) fn complete(
         }
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
+    if let (JobResult::Done(_), Some(resource)) = (&completion.result, row.resource)
+        && (locked.journaled || row.attempt > 1)
+        && row.kind != OperationKind::Observe
+    {
+        tx.close_journals(resource)?;
+    }
     // Last: every completion of a change meets at its log.
     tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;
     let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
@@ -120,7 +127,11 @@ fn destroyed(
     }
     tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
     let mut progress = Progress::new(tx, context, now);
-    let receipt = json!({ "name": resource.name, "verified": done.exists == Some(false) });
+    let verified = done.exists == Some(false) && done.left_behind.is_empty();
+    let mut receipt = json!({ "name": resource.name, "verified": verified });
+    if !done.left_behind.is_empty() {
+        receipt["leftBehind"] = done.left_behind.clone().into();
+    }
     let (change, operation) = (Some(row.change), Some(row.id));
     progress.event("resource.destroyed", "conductor", change, Some(resource.id), operation, receipt)?;
     progress.gone(resource.id)?;
@@ -172,10 +183,14 @@ fn applied(
         _ => (State::Provisioned, "resource.updated"),
     };
     let external = done.external_id.as_deref();
+    let left = left_behind(done);
     let (name, awaited) =
-        tx.apply_resource(id, from, row.generation, row.id, &outputs, state, external, now)?;
+        tx.apply_resource(id, from, row.generation, row.id, &outputs, state, external, left.as_deref(), now)?;
     let mut progress = Progress::new(tx, context, now);
-    let told = json!({ "name": name, "generation": row.generation });
+    let mut told = json!({ "name": name, "generation": row.generation });
+    if !done.left_behind.is_empty() {
+        told["leftBehind"] = done.left_behind.clone().into();
+    }
     progress.event(kind, "conductor", Some(row.change), Some(id), Some(row.id), told)?;
     if awaited {
         progress.ready(id, row.generation)?;
@@ -183,6 +198,11 @@ fn applied(
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
     Ok(((OperationStatus::Succeeded, !progress.ended.is_empty()), masked))
+}
+
+/// For people: what may exist and is not on record.
+fn left_behind(done: &Done) -> Option<String> {
+    (!done.left_behind.is_empty()).then(|| format!("possibly left behind: {}", done.left_behind.join(", ")))
 }
 
 /// Outputs as stored, sensitive ones sealed, and the secret texts that this step made.

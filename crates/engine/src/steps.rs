@@ -157,6 +157,7 @@ pub(crate) fn prepare(
         state,
         dependencies: handed,
         secrets: secrets.into_iter().collect(),
+        journal: journal(tx, context, row)?,
     };
     let order = JobOrder {
         claim: Claim { operation: operation.id, fence },
@@ -168,6 +169,20 @@ pub(crate) fn prepare(
         timeout_ms: duration_ms(&version.config, "timeout").unwrap_or(DEFAULT_TIMEOUT_MS),
     };
     Ok(Ok(Prepared { order, sealed, digest }))
+}
+
+/// What attempts noted since the last that came to its end.
+fn journal(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow) -> Result<Vec<Value>> {
+    let mut entries = Vec::new();
+    if row.fence == 0 {
+        return Ok(entries);
+    }
+    for (operation, sealed) in tx.open_journals(row.id)? {
+        let owner = Owner { organisation: context.organisation, kind: "journal", id: operation.0.as_bytes() };
+        let plain = tx.sealer().open(owner, &sealed)?;
+        entries.extend(serde_json::from_slice::<Vec<Value>>(&plain).unwrap_or_default());
+    }
+    Ok(entries)
 }
 
 fn digest_body(inputs: &Inputs, version: &TemplateVersion) -> Vec<u8> {

@@ -163,6 +163,12 @@ pub struct OperationFilter {
     pub limit: i64,
 }
 
+pub struct LockedOperation {
+    pub row: OperationRow,
+    pub inputs: Option<Vec<u8>>,
+    pub journaled: bool,
+}
+
 impl Tx<'_> {
     pub fn insert_operations(&mut self, new: &[NewOperation]) -> Result<()> {
         if new.iter().any(|new| new.status() == OperationStatus::Queued) {
@@ -213,14 +219,18 @@ impl Tx<'_> {
         row.as_ref().map(operation_row).transpose()
     }
 
-    /// As [`Tx::lock_operation`], with what the attempt was given, sealed.
-    pub fn lock_operation_with_inputs(
-        &mut self,
-        id: OperationId,
-    ) -> Result<Option<(OperationRow, Option<Vec<u8>>)>> {
-        let sql = format!("SELECT {COLUMNS}, o.inputs FROM operations o WHERE o.id = $1 FOR UPDATE");
-        let row = self.query_one(&sql, params![id])?;
-        row.map(|row| Ok((operation_row(&row)?, row.opt(25, Row::bytes)?.map(<[u8]>::to_vec)))).transpose()
+    /// As [`Tx::lock_operation`], with what the attempt was given, sealed, and whether it noted anything.
+    pub fn lock_operation_with_inputs(&mut self, id: OperationId) -> Result<Option<LockedOperation>> {
+        let sql = format!(
+            "SELECT {COLUMNS}, o.inputs, CASE WHEN o.journal IS NULL THEN 0 ELSE 1 END
+             FROM operations o WHERE o.id = $1 FOR UPDATE"
+        );
+        let Some(row) = self.query_one(&sql, params![id])? else { return Ok(None) };
+        Ok(Some(LockedOperation {
+            row: operation_row(&row)?,
+            inputs: row.opt(25, Row::bytes)?.map(<[u8]>::to_vec),
+            journaled: row.flag(26)?,
+        }))
     }
 
     pub fn operations(
@@ -347,6 +357,23 @@ impl Tx<'_> {
 
     pub fn set_journal(&mut self, id: OperationId, journal: Vec<u8>) -> Result<()> {
         self.put("UPDATE operations SET journal = $2 WHERE id = $1", params![id, journal])
+    }
+
+    /// The journals of a resource's operations since the last that succeeded, oldest first.
+    pub fn open_journals(&mut self, resource: ResourceId) -> Result<Vec<(OperationId, Vec<u8>)>> {
+        let rows = self.query(
+            "SELECT id, journal FROM operations WHERE resource_id = $1 AND journal IS NOT NULL ORDER BY id",
+            params![resource],
+        )?;
+        rows.iter().map(|row| Ok((row.id(0)?, row.bytes(1)?.to_vec()))).collect()
+    }
+
+    /// A success: the record is true again, and journals tell nothing more.
+    pub fn close_journals(&mut self, resource: ResourceId) -> Result<()> {
+        self.put(
+            "UPDATE operations SET journal = NULL WHERE resource_id = $1 AND journal IS NOT NULL",
+            params![resource],
+        )
     }
 
     pub fn journal(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {

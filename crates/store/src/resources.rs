@@ -427,16 +427,17 @@ impl Tx<'_> {
         outputs: &Json,
         manager_state: Option<Vec<u8>>,
         external_id: Option<&str>,
+        message: Option<&str>,
         now: i64,
     ) -> Result<(String, bool)> {
         let row = self.query_one(
             "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
                  applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
-                 external_id = $7, message = NULL, error = NULL, updated_at = $8,
+                 external_id = $7, message = $9, error = NULL, updated_at = $8,
                  inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
                  inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
              WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters, name",
-            params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now],
+            params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now, message],
         )?;
         let row = row.ok_or_else(|| Error::Moved("a resource that was in progress".into()))?;
         Ok((row.text(1)?.to_owned(), row.int(0)? > 0))

@@ -47,7 +47,7 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
     } else {
         None
     };
-    Ok(Done { outputs, state, external_id, exists, plan })
+    Ok(Done { outputs, state, external_id, exists, plan, ..Done::default() })
 }
 
 fn document(step: &Step) -> Value {

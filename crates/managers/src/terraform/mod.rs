@@ -9,6 +9,7 @@ mod git;
 mod module;
 mod plan;
 mod prepare;
+mod recover;
 mod schema;
 mod session;
 mod state;
@@ -28,6 +29,7 @@ use crate::{
 use git::Source;
 use module::Module;
 use prepare::{Prepared, Tool};
+use recover::Unrecorded;
 use session::{Session, VARIABLES};
 use state::State;
 
@@ -73,8 +75,9 @@ impl Manager for Terraform {
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
         let state = State::read(job).await?;
+        let unrecorded = Unrecorded::compare(&step.journal, &state);
         let nothing_there = matches!(step.kind, StepKind::Delete | StepKind::Observe) && state.is_empty();
-        if nothing_there {
+        if nothing_there && unrecorded.is_empty() {
             return Ok(Done { exists: Some(false), ..Done::default() });
         }
         let config = Config(&step.config);
@@ -92,6 +95,8 @@ impl Manager for Terraform {
             grace: shared.grace,
         };
         session.lay_out(&content, &variables)?;
+        let changes = matches!(step.kind, StepKind::Create | StepKind::Update | StepKind::Delete);
+        let left = if changes { unrecorded.recover(&session).await? } else { vec![] };
         let mut done = match step.kind {
             StepKind::Create => create(&session).await?,
             StepKind::Update => update(&session, config.flag("allowReplace")?).await?,
@@ -100,6 +105,7 @@ impl Manager for Terraform {
             StepKind::Plan => propose(&session, step).await?,
         };
         outputs::seal(job, step, &mut done.outputs);
+        done.left_behind = left;
         Ok(done)
     }
 }
@@ -118,10 +124,17 @@ fn variables(job: &dyn Job, step: &Step, content: &Path, tool: &Tool) -> Result<
     Ok(variables)
 }
 
+const VARIABLES_FILE: &str = "-var-file=conductor.tfvars.json";
+
 fn with_variables<'a>(args: &[&'a str]) -> Vec<&'a str> {
-    const FILE: &str = "-var-file=conductor.tfvars.json";
-    debug_assert!(FILE.ends_with(VARIABLES));
-    args.iter().copied().chain(["-json", "-input=false", "-no-color", FILE]).collect()
+    debug_assert!(VARIABLES_FILE.ends_with(VARIABLES));
+    args.iter().copied().chain(["-json", "-input=false", "-no-color", VARIABLES_FILE]).collect()
+}
+
+/// For commands that know no `-json` and take names after their flags.
+fn with_file<'a>(args: &[&'a str], names: &[&'a str]) -> Vec<&'a str> {
+    let flags = ["-input=false", "-no-color", VARIABLES_FILE];
+    args.iter().chain(&flags).chain(names).copied().collect()
 }
 
 async fn create(session: &Session<'_>) -> Result<Done, Failure> {

@@ -400,6 +400,7 @@ CREATE UNIQUE INDEX operations_one_running ON operations (resource_id) WHERE sta
 CREATE INDEX operations_open_by_resource ON operations (resource_id)
   WHERE status IN ('blocked', 'approval_pending', 'queued', 'in_progress');
 CREATE INDEX operations_by_change ON operations (change_id);
+CREATE INDEX operations_with_journal ON operations (resource_id, id) WHERE journal IS NOT NULL;
 
 CREATE TABLE operation_edges (
   operation_id BYTEA NOT NULL REFERENCES operations (id),

@@ -154,6 +154,7 @@ pub fn order(config: Value) -> JobOrder {
         state: None,
         dependencies: BTreeMap::new(),
         secrets: texts(config.as_object().unwrap_or(&Map::new()), "secrets"),
+        journal: vec![],
     };
     JobOrder {
         claim: Claim { operation, fence: 1 },

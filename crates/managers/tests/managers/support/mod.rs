@@ -223,6 +223,7 @@ pub fn step(kind: StepKind, config: Value, parameters: Value) -> Step {
         state: None,
         dependencies: [].into(),
         secrets: Vec::new(),
+        journal: vec![],
     }
 }
 
