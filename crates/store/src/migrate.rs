@@ -6,11 +6,33 @@ use conductor_domain::lifecycle::{
 
 use crate::{Error, Result, params, tx::Tx};
 
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_start.sql")];
+struct Migration {
+    text: &'static str,
+    /// Programs that do not know it cannot go on working. All others only add: an older program runs beside a newer
+    /// one until it is replaced.
+    breaking: bool,
+}
 
+const MIGRATIONS: &[Migration] =
+    &[Migration { text: include_str!("migrations/0001_start.sql"), breaking: true }];
+
+/// How many this program knows.
 pub const SCHEMA: i64 = MIGRATIONS.len() as i64;
 
-/// The version a database is at; 0 when it is empty.
+/// The last one that older programs must not meet.
+const BREAKING: i64 = {
+    let mut last = 0;
+    let mut at = 0;
+    while at < MIGRATIONS.len() {
+        if MIGRATIONS[at].breaking {
+            last = at as i64 + 1;
+        }
+        at += 1;
+    }
+    last
+};
+
+/// How many a database has seen; 0 when it is empty.
 pub(crate) fn version(tx: &mut Tx<'_>) -> Result<i64> {
     let there = if tx.is_postgres() {
         "SELECT count(*) FROM information_schema.tables WHERE table_schema = current_schema() AND table_name = 'meta'"
@@ -20,10 +42,15 @@ pub(crate) fn version(tx: &mut Tx<'_>) -> Result<i64> {
     if tx.query_one(there, &[])?.map_or(Ok(0), |row| row.int(0))? == 0 {
         return Ok(0);
     }
-    match tx.query_one("SELECT value FROM meta WHERE key = 'schema'", &[])? {
-        Some(row) => parse(row.bytes(0)?),
-        None => Ok(0),
+    match noted(tx, "migrations")? {
+        Some(count) => Ok(count),
+        None => Ok(noted(tx, "schema")?.unwrap_or(0)),
     }
+}
+
+fn noted(tx: &mut Tx<'_>, key: &str) -> Result<Option<i64>> {
+    let row = tx.query_one("SELECT value FROM meta WHERE key = $1", params![key])?;
+    row.map(|row| parse(row.bytes(0)?)).transpose()
 }
 
 fn parse(bytes: &[u8]) -> Result<i64> {
@@ -39,11 +66,11 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
         tx.query("SELECT pg_advisory_xact_lock(7070)", &[])?;
     }
     let at = version(tx)?;
-    if at > SCHEMA {
+    if at > 0 && is_beyond_us(tx)? {
         return Err(Error::NewerSchema);
     }
-    for text in MIGRATIONS.iter().skip(at as usize) {
-        for statement in statements(text) {
+    for migration in MIGRATIONS.iter().skip(at as usize) {
+        for statement in statements(migration.text) {
             let statement = with_moves(&statement);
             let statement = if tx.is_postgres() {
                 statement.replace("/*rowid*/", "").replace("/*busy*/", "WITH (fillfactor = 70)")
@@ -57,13 +84,19 @@ pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
         }
     }
     if at < SCHEMA {
-        let version = SCHEMA.to_string().into_bytes();
-        tx.execute(
-            "INSERT INTO meta (key, value) VALUES ('schema', $1) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            params![version],
-        )?;
+        for (key, value) in [("schema", BREAKING), ("migrations", SCHEMA)] {
+            tx.execute(
+                "INSERT INTO meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                params![key, value.to_string().into_bytes()],
+            )?;
+        }
     }
     Ok(at < SCHEMA)
+}
+
+/// A newer program changed what this one relies on.
+pub(crate) fn is_beyond_us(tx: &mut Tx<'_>) -> Result<bool> {
+    Ok(noted(tx, "schema")?.is_some_and(|breaking| breaking > BREAKING))
 }
 
 fn statements(text: &str) -> impl Iterator<Item = String> {
@@ -96,7 +129,7 @@ pub(crate) fn schema_is_newer(connection: &rusqlite::Connection) -> Result<bool>
     let row = crate::sqlite::query(connection, "SELECT value FROM meta WHERE key = 'schema'", &[]);
     match row {
         Ok(rows) => match rows.first() {
-            Some(row) => Ok(parse(row.bytes(0)?)? > SCHEMA),
+            Some(row) => Ok(parse(row.bytes(0)?)? > BREAKING),
             None => Ok(false),
         },
         // No table yet: the first migration is about to run.

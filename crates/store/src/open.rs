@@ -123,7 +123,7 @@ impl OpenOptions {
         if found < SCHEMA {
             return Err(Error::OlderSchema { found });
         }
-        if found > SCHEMA {
+        if migrate::is_beyond_us(&mut tx)? {
             return Err(Error::NewerSchema);
         }
         tx.query("SELECT pg_advisory_xact_lock(7071)", &[])?;
