@@ -140,6 +140,7 @@ impl Scripted {
             slots: 1,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            isolation: vec![],
             wait_ms,
             running: vec![],
             repeated: false,

@@ -1,6 +1,8 @@
 //! What nobody sends by accident: refused within a second, with a clear message and no spike in memory, on the command
 //! line and over HTTP; and nonsense of every kind gets a problem document.
 
+mod programs;
+
 use std::{fmt::Write, time::Duration};
 
 use conductor_tests::{Api, House, Place, Reply, Shape};

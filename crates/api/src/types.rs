@@ -443,6 +443,9 @@ pub struct WorkerInfo {
     pub id: WorkerId,
     pub name: String,
     pub managers: Vec<String>,
+    /// What keeps its programs in, and what does not, line by line.
+    #[serde(default)]
+    pub isolation: Vec<String>,
     pub state: String,
     #[schema(value_type = String)]
     pub seen_at: Time,

@@ -52,6 +52,9 @@ pub struct Acquire {
     pub managers: Vec<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What keeps programs in on this worker, line by line; nothing from one that does not tell.
+    #[serde(default)]
+    pub isolation: Vec<String>,
     /// How long the answer may take when there is nothing to do.
     pub wait_ms: u64,
     /// Operations this worker runs now: the answer names those of them that shall stop.

@@ -213,7 +213,7 @@ pub enum Command {
     },
     /// Run a worker; it needs only CONDUCTOR_URL and a worker's CONDUCTOR_TOKEN
     #[command(
-        after_help = "Examples:\n  CONDUCTOR_URL=https://… CONDUCTOR_TOKEN=… conductor worker --name build-1"
+        after_help = "Examples:\n  CONDUCTOR_URL=https://… CONDUCTOR_TOKEN=… conductor worker --name build-1\n  conductor worker --require-isolation files,ports,syscalls,processes,memory,pids"
     )]
     Worker {
         /// How the worker is shown [default: the machine's name]

@@ -178,6 +178,7 @@ pub fn worker_config(settings: &Settings, engine: &Engine) -> WorkerConfig {
     WorkerConfig {
         slots: settings.slots,
         settings: manager_settings(settings),
+        require_isolation: settings.require_isolation.clone(),
         ..WorkerConfig::new(engine.worker_id(), machine(), &settings.data, clock::clock())
     }
 }

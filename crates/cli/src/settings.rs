@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use conductor_domain::nearest;
+use conductor_worker::Aspect;
 
 use crate::failure::{Failure, Outcome};
 
@@ -49,10 +50,14 @@ pub struct SettingFlags {
     /// Operations at once in one worker [env: CONDUCTOR_WORKERS] [default: 4]
     #[arg(long, global = true, value_name = "N", hide_short_help = true)]
     pub workers: Option<String>,
+    /// What a worker must keep programs from, or not start: files, ports, signals, syscalls, processes, memory, cpu,
+    /// disk, pids [env: CONDUCTOR_REQUIRE_ISOLATION]
+    #[arg(long, global = true, value_name = "LIST", hide_short_help = true)]
+    pub require_isolation: Option<String>,
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 14] = [
+const NAMES: [&str; 15] = [
     "url",
     "token",
     "data",
@@ -63,6 +68,7 @@ const NAMES: [&str; 14] = [
     "admin_token",
     "lease",
     "workers",
+    "require_isolation",
     "log",
     "log_format",
     "terraform_tool",
@@ -82,6 +88,8 @@ pub struct Settings {
     pub admin_token: Option<String>,
     pub lease: Duration,
     pub slots: usize,
+    /// Where this cannot be enforced, no program is started.
+    pub require_isolation: Vec<Aspect>,
     pub log: Option<String>,
     pub log_json: bool,
     /// What managers ask the worker by name.
@@ -134,6 +142,7 @@ impl Settings {
                 ))
             })?,
         };
+        let require_isolation = find("require_isolation").map(|text| aspects(&text)).transpose()?;
         let mut for_managers: BTreeMap<String, String> =
             environment("PATH").map(|path| ("path".to_owned(), path)).into_iter().collect();
         for name in ["terraform_tool", "terraform_providers"] {
@@ -152,6 +161,7 @@ impl Settings {
             database_url,
             lease,
             slots,
+            require_isolation: require_isolation.unwrap_or_default(),
             for_managers,
             sources,
         })
@@ -170,6 +180,7 @@ impl SettingFlags {
             "admin_token" => self.admin_token.clone(),
             "lease" => self.lease.clone(),
             "workers" => self.workers.clone(),
+            "require_isolation" => self.require_isolation.clone(),
             _ => None,
         }
     }
@@ -212,6 +223,13 @@ pub fn duration(name: &str, text: &str) -> Outcome<Duration> {
     conductor_managers::duration(text).filter(|given| !given.is_zero()).ok_or_else(|| {
         Failure::usage(format!("`{text}` is not a duration for {name}"))
             .hint("write for example 30s, 10m or 1h30m")
+    })
+}
+
+fn aspects(text: &str) -> Outcome<Vec<Aspect>> {
+    Aspect::list(text).map_err(|why| {
+        Failure::usage(format!("CONDUCTOR_REQUIRE_ISOLATION: {why}"))
+            .hint("write for example files,ports,syscalls,processes,memory,pids")
     })
 }
 
@@ -270,13 +288,26 @@ mod tests {
     }
 
     #[test]
+    fn required_isolation_is_a_list() {
+        let file = "require_isolation = 'files, pids'\n";
+        let settings = resolve(&SettingFlags::default(), &[], file).unwrap();
+        assert_eq!(settings.require_isolation, [Aspect::Files, Aspect::Pids]);
+        let flags = SettingFlags { require_isolation: Some("memory".into()), ..SettingFlags::default() };
+        assert_eq!(resolve(&flags, &[], file).unwrap().require_isolation, [Aspect::Memory]);
+        assert_eq!(resolve(&SettingFlags::default(), &[], "").unwrap().require_isolation, []);
+    }
+
+    #[test]
     fn mistakes_are_wrong_usage_and_say_what_would_be_right() {
         let failure = resolve(&SettingFlags::default(), &[], "lisen = 'x'\n").unwrap_err();
         assert_eq!(failure.exit, crate::failure::Exit::Usage);
         assert_eq!(failure.hint.as_deref(), Some("did you mean `listen`?"));
-        for (name, value) in
-            [("CONDUCTOR_LEASE", "soon"), ("CONDUCTOR_WORKERS", "0"), ("CONDUCTOR_LOG_FORMAT", "xml")]
-        {
+        for (name, value) in [
+            ("CONDUCTOR_LEASE", "soon"),
+            ("CONDUCTOR_WORKERS", "0"),
+            ("CONDUCTOR_LOG_FORMAT", "xml"),
+            ("CONDUCTOR_REQUIRE_ISOLATION", "everything"),
+        ] {
             let failure = resolve(&SettingFlags::default(), &[(name, value)], "").unwrap_err();
             assert!(failure.message.contains(value), "{failure}");
         }

@@ -229,7 +229,11 @@ impl Engine {
                 let now = context.now();
                 let mut acquired = Acquired { jobs: vec![], cancel: tx.to_stop(ask.worker, &ask.running)? };
                 if !seen && first {
-                    let document = json!({ "managers": ask.managers, "labels": ask.labels });
+                    let document = json!({
+                        "managers": ask.managers,
+                        "labels": ask.labels,
+                        "isolation": ask.isolation,
+                    });
                     tx.see_worker(context.organisation, ask.worker, &ask.name, &document, now)?;
                 }
                 if first && ask.repeated {

@@ -607,6 +607,7 @@ impl Engine {
                 id,
                 name,
                 managers: serde_json::from_value(document["managers"].clone()).unwrap_or_default(),
+                isolation: serde_json::from_value(document["isolation"].clone()).unwrap_or_default(),
                 state: if now - seen > WORKER_QUIET { "quiet".into() } else { "alive".into() },
                 seen_at: Time(seen),
             })

@@ -237,6 +237,7 @@ impl Simulation {
             slots: slots as u32,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            isolation: vec![],
             wait_ms: 0,
             running: vec![],
             only: None,

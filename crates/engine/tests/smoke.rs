@@ -36,6 +36,7 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
             slots: 4,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            isolation: vec![],
             wait_ms: 0,
             running: vec![],
             only: None,

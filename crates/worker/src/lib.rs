@@ -5,6 +5,7 @@
 
 pub mod guard;
 mod job;
+mod limits;
 mod log;
 mod perform;
 mod report;
@@ -16,6 +17,8 @@ mod state_protocol;
 mod state_server;
 
 pub use guard::{Guard, GuardCommand, guard_main, protections, protections_of};
+pub use limits::Limits;
 pub use run::{Clock, Worker, WorkerConfig, WorkerError};
+pub use sandbox::{Aspect, Protection};
 pub use shutdown::Shutdown;
 pub use state_protocol::{StateReply, StateRequest, StateStore, answer_state};

@@ -13,6 +13,7 @@ use tokio::{
 
 use crate::{
     job::{Halt, Halting, JobContext, JobFolder, Layout},
+    limits::Limits,
     log::{LogBook, Masker},
     report::{Backoff, Reporter},
     run::{Clock, GuardKeeper},
@@ -76,7 +77,7 @@ impl Performer {
 
     async fn carry_out(
         &self,
-        order: JobOrder,
+        mut order: JobOrder,
         halting: &Arc<Halting>,
         book: &Arc<LogBook>,
         journaled: watch::Receiver<u64>,
@@ -86,6 +87,10 @@ impl Performer {
             .registry
             .get(&order.manager)
             .ok_or_else(|| Failure::failed(format!("this worker has no manager `{}`", order.manager)))?;
+        let limits = Limits::take(match &mut order.task {
+            Task::Step(step) => &mut step.config,
+            Task::Describe { config, .. } => config,
+        })?;
         let folder = self.make_folder(order.claim).await?;
         let content = match &order.content {
             Some(digest) => Some(self.content(digest, &folder, halting).await?),
@@ -100,6 +105,7 @@ impl Performer {
             layout: self.layout.clone(),
             folder: folder.clone(),
             content,
+            limits,
             guard: self.guard.clone(),
             settings: self.settings.clone(),
             states: self.states.clone(),

@@ -3,7 +3,13 @@
 //! One acquire is open at a time. With free slots it waits for work; with none it stays open, while something
 //! runs, to hear of cancels. A finished job is followed by the next acquire at once.
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use conductor_api::worker::WorkerLink;
 use conductor_domain::ids::{ChangeId, WorkerId};
@@ -11,8 +17,8 @@ use conductor_managers::Registry;
 use tokio::sync::Mutex;
 
 use crate::{
-    Guard, GuardCommand, job::Layout, perform::Performer, shift::Shift, shutdown::Shutdown,
-    state_server::StateServer,
+    Aspect, Guard, GuardCommand, Protection, job::Layout, perform::Performer, shift::Shift,
+    shutdown::Shutdown, state_server::StateServer,
 };
 
 /// Microseconds since 1970, for the times of log lines.
@@ -30,6 +36,8 @@ pub struct WorkerConfig {
     pub settings: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub guard: GuardCommand,
+    /// What programs must be kept from: where that cannot be, the worker does not work.
+    pub require_isolation: Vec<Aspect>,
     /// Only what this change waits for, and what dead owners left.
     pub only: Option<ChangeId>,
     /// How long an acquire may stay open.
@@ -47,6 +55,7 @@ impl WorkerConfig {
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),
             guard: GuardCommand::default(),
+            require_isolation: Vec::new(),
             only: None,
             wait: Duration::from_secs(10),
             clock,
@@ -60,24 +69,57 @@ pub enum WorkerError {
     Folder { path: PathBuf, source: io::Error },
     #[error("the server does not accept this worker: {0}")]
     Refused(String),
+    /// Each as the guard describes it.
+    #[error("required isolation is not to be had on this machine: {}", .0.join("; "))]
+    NotIsolated(Vec<String>),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum GuardError {
+    #[error("{0}")]
+    Failed(#[from] io::Error),
+    #[error("required isolation is not to be had on this machine: {}", .0.join("; "))]
+    NotIsolated(Vec<String>),
 }
 
 /// Starts the guard when it is first needed, and again should it die.
 pub struct GuardKeeper {
     command: GuardCommand,
+    required: Vec<Aspect>,
     current: Mutex<Option<Guard>>,
+    /// What the guard said of itself, once it has.
+    isolation: OnceLock<Vec<String>>,
 }
 
 impl GuardKeeper {
-    pub async fn get(&self) -> io::Result<Guard> {
+    fn new(config: &WorkerConfig) -> Self {
+        Self {
+            command: config.guard.clone(),
+            required: config.require_isolation.clone(),
+            current: Mutex::new(None),
+            isolation: OnceLock::new(),
+        }
+    }
+
+    /// What keeps programs in, for the server to show; nothing before it is known.
+    pub fn isolation(&self) -> Vec<String> {
+        self.isolation.get().cloned().unwrap_or_default()
+    }
+
+    pub async fn get(&self) -> Result<Guard, GuardError> {
         let mut current = self.current.lock().await;
         if let Some(guard) = current.as_ref().filter(|guard| !guard.is_gone()) {
             return Ok(guard.clone());
         }
         let guard = Guard::start(&self.command).await?;
-        for protection in guard.protections.iter().filter(|line| line.contains("NOT")) {
+        let missing = Protection::missing(&guard.protections, &self.required);
+        if !missing.is_empty() {
+            return Err(GuardError::NotIsolated(missing.iter().map(ToString::to_string).collect()));
+        }
+        for protection in guard.protections.iter().filter(|protection| !protection.confined) {
             tracing::warn!(%protection, "programs are less confined than they could be");
         }
+        self.isolation.get_or_init(|| guard.protections.iter().map(ToString::to_string).collect());
         *current = Some(guard.clone());
         Ok(guard)
     }
@@ -87,14 +129,14 @@ pub struct Worker {
     pub(crate) link: Arc<dyn WorkerLink>,
     pub(crate) registry: Registry,
     pub(crate) config: WorkerConfig,
-    guard: Arc<GuardKeeper>,
+    pub(crate) guard: Arc<GuardKeeper>,
     states: Arc<StateServer>,
 }
 
 impl Worker {
     pub fn new(link: Arc<dyn WorkerLink>, registry: Registry, config: WorkerConfig) -> Self {
-        let guard = GuardKeeper { command: config.guard.clone(), current: Mutex::new(None) };
-        Self { link, registry, config, guard: Arc::new(guard), states: Arc::default() }
+        let guard = Arc::new(GuardKeeper::new(&config));
+        Self { link, registry, config, guard, states: Arc::default() }
     }
 
     /// Works until `done` resolves, then lets its jobs finish.
@@ -113,6 +155,7 @@ impl Worker {
     /// Works until `shutdown` says otherwise and what runs has ended. Dropped, it kills what runs.
     pub async fn run(&self, shutdown: Shutdown) -> Result<(), WorkerError> {
         let layout = self.open_folder()?;
+        self.meet_guard().await?;
         let performer = Performer {
             link: self.link.clone(),
             registry: self.registry.clone(),
@@ -124,6 +167,23 @@ impl Worker {
             unpacking: Mutex::new(()),
         };
         Shift::new(self, performer, &shutdown).work(&shutdown).await.map_err(WorkerError::Refused)
+    }
+
+    /// A worker of its own tells from the start what it can do; an embedded command may need no guard at all.
+    async fn meet_guard(&self) -> Result<(), WorkerError> {
+        let required = !self.config.require_isolation.is_empty();
+        if self.config.only.is_some() && !required {
+            return Ok(());
+        }
+        match self.guard.get().await {
+            Ok(_) => Ok(()),
+            Err(GuardError::NotIsolated(missing)) => Err(WorkerError::NotIsolated(missing)),
+            Err(error) if required => Err(WorkerError::NotIsolated(vec![error.to_string()])),
+            Err(error) => {
+                tracing::error!(%error, "no program can be started");
+                Ok(())
+            }
+        }
     }
 
     fn open_folder(&self) -> Result<Layout, WorkerError> {

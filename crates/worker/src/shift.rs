@@ -118,6 +118,7 @@ impl<'a> Shift<'a> {
             slots,
             managers: self.worker.registry.names().into_iter().map(str::to_owned).collect(),
             labels: config.labels.clone(),
+            isolation: self.worker.guard.isolation(),
             wait_ms: config.wait.as_millis() as u64,
             running,
             only: config.only,

@@ -211,6 +211,11 @@ fn details(item: &impl Serialize) -> String {
             let shown = match value {
                 Value::Null => None,
                 Value::String(text) => Some(text.clone()),
+                // Whole sentences, each on its line.
+                Value::Array(lines) if key == "isolation" => {
+                    let lines = lines.iter().filter_map(Value::as_str);
+                    Some(lines.map(|line| format!("\n  {line}")).collect())
+                }
                 other => Some(other.to_string()),
             };
             (key.as_str(), shown)

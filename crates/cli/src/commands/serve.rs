@@ -137,6 +137,9 @@ fn refused(error: WorkerError) -> Failure {
             .hint("CONDUCTOR_TOKEN must be a worker's: conductor tokens create --role worker --name NAME"),
         WorkerError::Folder { .. } => Failure::failed(format!("{error}{cause}"))
             .hint("set CONDUCTOR_DATA to a folder that can be written"),
+        WorkerError::NotIsolated(_) => Failure::failed(error.to_string()).hint(
+            "`conductor doctor` shows all that is in force; CONDUCTOR_REQUIRE_ISOLATION says what must be",
+        ),
     }
 }
 
@@ -156,6 +159,7 @@ pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) 
         slots: settings.slots,
         settings: manager_settings(settings),
         labels,
+        require_isolation: settings.require_isolation.clone(),
         ..WorkerConfig::new(id, name.clone(), &settings.data, clock::clock())
     };
     let worker = Worker::new(Arc::new(link), conductor_managers::built_in(), config);

@@ -11,7 +11,7 @@ use std::{
     process::Stdio,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicI32, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -19,7 +19,7 @@ use std::{
 use nix::{
     fcntl::OFlag,
     sys::socket::{ControlMessage, MsgFlags, sendmsg},
-    unistd::pipe2,
+    unistd::{Pid, pipe2},
 };
 use tokio::{
     io::{AsyncReadExt, Interest},
@@ -35,6 +35,7 @@ use super::{
     GuardCommand,
     wire::{self, Event, Inbox, Order, Spec, Why},
 };
+use crate::{limits::Limit, sandbox::Protection};
 
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -45,6 +46,7 @@ pub enum Ended {
         code: Option<i32>,
         signal: Option<i32>,
         stopped: Option<Why>,
+        reached: Vec<Limit>,
     },
     /// It never ran.
     Failed(String),
@@ -64,9 +66,15 @@ pub struct Started {
 pub struct Control {
     job: u64,
     shared: Arc<Shared>,
+    pid: Arc<AtomicI32>,
 }
 
 impl Control {
+    /// The process that everything of the program is below; none before it has started.
+    pub fn pid(&self) -> Option<Pid> {
+        Some(self.pid.load(Ordering::Relaxed)).filter(|pid| *pid > 0).map(Pid::from_raw)
+    }
+
     pub fn extend(&self, deadline_ms: u64) {
         self.shared.send(&Order::Extend { job: self.job, deadline_ms }, Vec::new());
     }
@@ -90,7 +98,7 @@ impl Drop for Control {
 #[derive(Clone)]
 pub struct Guard {
     shared: Arc<Shared>,
-    pub protections: Arc<Vec<String>>,
+    pub protections: Arc<Vec<Protection>>,
 }
 
 struct Shared {
@@ -108,6 +116,7 @@ struct State {
 /// Who waits for a program's end. The token goes when the program is gone, also when nobody waits.
 struct Waiting {
     tell: oneshot::Sender<Ended>,
+    pid: Arc<AtomicI32>,
     _alive: mpsc::Sender<()>,
 }
 
@@ -174,17 +183,18 @@ impl Guard {
         let (stderr, stderr_theirs) = pipe()?;
         let job = self.shared.next.fetch_add(1, Ordering::Relaxed);
         let (tell, ended) = oneshot::channel();
+        let pid = Arc::new(AtomicI32::new(0));
         {
             let mut state = self.shared.lock();
             if state.gone {
                 return Err(io::Error::other("the guard is gone"));
             }
-            state.programs.insert(job, Waiting { tell, _alive: alive });
+            state.programs.insert(job, Waiting { tell, pid: pid.clone(), _alive: alive });
         }
         let order = Order::Start { job, spec: Box::new(spec), deadline_ms };
         self.shared.send(&order, vec![stdin_theirs, stdout_theirs, stderr_theirs]);
         Ok(Started {
-            control: Control { job, shared: self.shared.clone() },
+            control: Control { job, shared: self.shared.clone(), pid },
             ended,
             stdin,
             stdout: pipe::Receiver::from_owned_fd(stdout)?,
@@ -215,9 +225,17 @@ async fn read_events(
     let lock = || state.lock().unwrap_or_else(PoisonError::into_inner);
     while let Ok(Some(event)) = next_event(&mut reader, &mut inbox).await {
         let (job, ended) = match event {
-            Event::Exited { job, code, signal, stopped } => (job, Ended::Exited { code, signal, stopped }),
+            Event::Exited { job, code, signal, stopped, reached } => {
+                (job, Ended::Exited { code, signal, stopped, reached })
+            }
             Event::Failed { job, message } => (job, Ended::Failed(message)),
-            Event::Started { .. } | Event::Ready { .. } => continue,
+            Event::Started { job, pid } => {
+                if let Some(waiting) = lock().programs.get(&job) {
+                    waiting.pid.store(pid, Ordering::Relaxed);
+                }
+                continue;
+            }
+            Event::Ready { .. } => continue,
         };
         let waiting = lock().programs.remove(&job);
         if let Some(waiting) = waiting {

@@ -76,6 +76,24 @@ pub fn drop_from_bounding_set(capability: u32) -> bool {
     unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) == 0 }
 }
 
+/// Takes the last place when there is not enough time for all. Always allowed.
+pub fn step_back() {
+    const LAST: i32 = 19;
+    let ordinary = libc::sched_param { sched_priority: 0 };
+    // SAFETY: plain numbers and a parameter that lives; it concerns this process alone.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        libc::setpriority(libc::PRIO_PROCESS, 0, LAST);
+    }
+}
+
+/// Comes before all others, where that is allowed. What is started from here on does as well.
+pub fn step_forward() {
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a parameter that lives; it concerns this process alone.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &first) };
+}
+
 /// The version of landlock this kernel speaks; 0 = none.
 pub fn landlock_abi() -> i64 {
     // SAFETY: a null attribute with this flag only asks for the version.

@@ -5,9 +5,11 @@
 //! slow therefore loses its programs before anybody else may be given the same work. The guard stands in a
 //! session of its own, out of reach of signals to the worker's group.
 
+pub(crate) mod census;
 mod client;
 mod command;
 pub(crate) mod fork;
+mod groups;
 mod program;
 mod receive;
 mod running;
@@ -18,4 +20,6 @@ pub mod wire;
 
 pub use client::{Control, Ended, Guard, Started};
 pub use command::{GuardCommand, protections, protections_of};
+pub(crate) use groups::{Controller, Groups, Version};
 pub use serve::guard_main;
+pub(crate) use tree::Kind;

@@ -15,8 +15,8 @@ use nix::{
     unistd,
 };
 
-use super::{fork, tree::Kind, wire::Spec};
-use crate::sandbox;
+use super::{fork, groups::Group, tree::Kind, wire::Spec};
+use crate::sandbox::Sandbox;
 
 /// Settles into the new namespaces. Says whether /proc shows only what is inside.
 pub fn enter(kind: Kind, (user, group): (unistd::Uid, unistd::Gid)) -> io::Result<bool> {
@@ -38,9 +38,14 @@ pub fn enter(kind: Kind, (user, group): (unistd::Uid, unistd::Gid)) -> io::Resul
 }
 
 /// Turns this process into the program. Returns only when that fails.
-pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], landlock: bool, kind: Kind) -> io::Error {
+pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], sandbox: &Sandbox, group: &Group) -> io::Error {
     let attempt = || -> io::Result<()> {
-        if !kind.has_namespace() {
+        if sandbox.is_counted_by_guard() {
+            // Who counts could not end what leaves it no time.
+            fork::step_back();
+        }
+        group.enter()?;
+        if !sandbox.kind.has_namespace() {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
         }
         unistd::setsid()?;
@@ -64,7 +69,7 @@ pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], landlock: bool, kind: 
             io::Error::other(format!("cannot work in {}: {error}", spec.folder.display()))
         })?;
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-        sandbox::confine(spec, landlock)?;
+        sandbox.confine(spec)?;
         unistd::execve(&path, &args, &env)?;
         Ok(())
     };

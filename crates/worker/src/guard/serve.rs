@@ -28,25 +28,30 @@ use super::{
     receive::receive,
     running::Running,
     sweep,
-    tree::{Kind, Outcome, Tree},
+    tree::{Outcome, Tree},
     wire::{self, Event, Inbox, Order, STREAMS, Spec},
 };
-use crate::sandbox;
+use crate::sandbox::{Sandbox, Without};
 
 /// Runs the guard until its worker is gone. Called before the process has any other thread.
 ///
 /// Its standard input is the worker's socket. `--probe` prints what protects programs here and ends;
-/// `--plain` does without namespaces, `--no-landlock` without landlock.
+/// `--plain` does without namespaces, `--no-landlock`, `--no-seccomp` and `--no-groups` without what they name.
 pub fn guard_main() -> ! {
     let has = |flag: &str| env::args().any(|arg| arg == flag);
-    let landlock = !has("--no-landlock") && fork::landlock_abi() > 0;
+    let without = Without {
+        namespaces: has("--plain"),
+        landlock: has("--no-landlock"),
+        seccomp: has("--no-seccomp"),
+        groups: has("--no-groups"),
+    };
     if has("--probe") {
-        for line in protections(&found(has("--plain")), landlock) {
-            println!("{line}");
-        }
+        let sandbox = Sandbox::find(without);
+        sandbox.describe().iter().for_each(|protection| println!("{protection}"));
+        sandbox.groups.remove();
         std::process::exit(0);
     }
-    match serve(has("--plain"), landlock) {
+    match serve(without) {
         Ok(()) => std::process::exit(0),
         Err(error) => {
             let _ = writeln!(io::stderr(), "conductor guard: {error}");
@@ -55,25 +60,7 @@ pub fn guard_main() -> ! {
     }
 }
 
-fn found(plain: bool) -> (Kind, bool) {
-    if plain { (Kind::Subreaper, false) } else { Kind::probe() }
-}
-
-fn protections((kind, own_proc): &(Kind, bool), landlock: bool) -> Vec<String> {
-    let mut lines = sandbox::describe(landlock);
-    lines.push(match (kind, own_proc) {
-        (Kind::Subreaper, _) => {
-            "processes: NOT in a PID namespace; a program's tree is found by walking /proc".into()
-        }
-        (kind, true) => format!("processes: in a PID namespace with a /proc of their own ({kind:?})"),
-        (kind, false) => {
-            format!("processes: in a PID namespace, but the machine's /proc is visible ({kind:?})")
-        }
-    });
-    lines
-}
-
-fn serve(plain: bool, landlock: bool) -> io::Result<()> {
+fn serve(without: Without) -> io::Result<()> {
     fork::close_all_but(&[]);
     // Not reached by what is sent to the worker's group, nor by a terminal.
     let _ = unistd::setsid();
@@ -85,26 +72,23 @@ fn serve(plain: bool, landlock: bool) -> io::Result<()> {
     let chld: SigSet = [Signal::SIGCHLD].into_iter().collect();
     chld.thread_block()?;
     let signals = SignalFd::with_flags(&chld, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-    let found = found(plain);
-    let mut guard = GuardLoop {
-        kind: found.0,
-        landlock,
-        itself: fork::own_pidfd().ok(),
-        jobs: BTreeMap::new(),
-        out: VecDeque::new(),
-    };
-    guard.say(&Event::Ready {
-        protections: protections(&found, landlock),
-        namespaces: found.0.has_namespace(),
-    });
+    let sandbox = Sandbox::find(without);
+    if sandbox.is_counted_by_guard() {
+        // Whatever makes more and more of itself must not be quicker than who ends it.
+        fork::step_forward();
+    }
+    let mut guard =
+        GuardLoop { sandbox, itself: fork::own_pidfd().ok(), jobs: BTreeMap::new(), out: VecDeque::new() };
+    let namespaces = guard.sandbox.kind.has_namespace();
+    guard.say(&Event::Ready { protections: guard.sandbox.describe(), namespaces });
     let ended = guard.run(&socket, &signals);
     guard.end_everything(&signals);
+    guard.sandbox.groups.remove();
     ended
 }
 
 struct GuardLoop {
-    kind: Kind,
-    landlock: bool,
+    sandbox: Sandbox,
     itself: Option<OwnedFd>,
     jobs: BTreeMap<u64, Running>,
     out: VecDeque<u8>,
@@ -116,7 +100,7 @@ impl GuardLoop {
         let mut descriptors = VecDeque::new();
         loop {
             let now = wire::now_ms();
-            self.jobs.values_mut().for_each(|running| running.enforce(now, self.kind));
+            self.jobs.values_mut().for_each(|running| running.enforce(now, self.sandbox.kind));
             self.flush(socket)?;
             let interest = match self.out.is_empty() {
                 true => PollFlags::POLLIN,
@@ -167,9 +151,10 @@ impl GuardLoop {
             .map_err(|_| io::Error::other("a program was announced without its streams"))?;
         let stop = Signal::try_from(spec.stop)?;
         let itself = self.itself.as_ref().map(|fd| fd.as_fd());
-        let tree = Tree::start(self.kind, self.landlock, spec, streams, itself)?;
+        let group = self.sandbox.groups.make(job, &spec.limits)?;
+        let tree = Tree::start(&self.sandbox, &group, spec, streams, itself)?;
         let pid = tree.supervisor;
-        self.jobs.insert(job, Running::new(tree, spec, stop, deadline));
+        self.jobs.insert(job, Running::new(tree, group, self.sandbox.watched(), spec, stop, deadline));
         Ok(pid)
     }
 
@@ -194,12 +179,14 @@ impl GuardLoop {
                 continue;
             };
             let (job, running) = running;
-            let stopped = running.stopped();
+            let (stopped, reached) = (running.stopped(), running.group.reached());
             self.say(&match running.tree.outcome() {
                 Outcome::NotStarted(message) => Event::Failed { job, message },
-                Outcome::Exited(code) => Event::Exited { job, code: Some(code), signal: None, stopped },
+                Outcome::Exited(code) => {
+                    Event::Exited { job, code: Some(code), signal: None, stopped, reached }
+                }
                 Outcome::Signalled(signal) => {
-                    Event::Exited { job, code: None, signal: Some(signal), stopped }
+                    Event::Exited { job, code: None, signal: Some(signal), stopped, reached }
                 }
             });
         }
@@ -207,7 +194,7 @@ impl GuardLoop {
 
     /// Without namespaces a supervisor that was killed leaves its programs to the guard: they go as well.
     fn kill_strays(&self) {
-        if self.kind.has_namespace() {
+        if self.sandbox.kind.has_namespace() {
             return;
         }
         for pid in sweep::children(unistd::getpid()) {
@@ -219,16 +206,14 @@ impl GuardLoop {
 
     /// The worker is gone: so is everything it started.
     fn end_everything(&mut self, signals: &SignalFd) {
-        for running in self.jobs.values() {
-            running.tree.kill(self.kind);
-        }
+        self.jobs.values_mut().for_each(|running| running.kill(self.sandbox.kind));
         while !self.jobs.is_empty() {
             let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut ready, PollTimeout::from(100u8));
             while let Ok(Some(_)) = signals.read_signal() {}
             self.reap();
         }
-        if !self.kind.has_namespace() {
+        if !self.sandbox.kind.has_namespace() {
             sweep::kill_below(unistd::getpid());
         }
     }

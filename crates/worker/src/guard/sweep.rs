@@ -11,11 +11,13 @@ use nix::{
     unistd::Pid,
 };
 
+use super::census::descendants;
+
 /// Kills every descendant of this process until none is left. The caller is a subreaper, so that orphans
 /// come back to it and are found on the next round.
 pub fn kill_below(root: Pid) {
     loop {
-        for pid in below(root) {
+        for pid in descendants(root, u64::MAX) {
             let _ = kill(pid, Signal::SIGKILL);
         }
         loop {
@@ -38,7 +40,8 @@ pub fn children(of: Pid) -> Vec<Pid> {
         .collect()
 }
 
-fn below(root: Pid) -> Vec<Pid> {
+/// Everything below a process, by a look at every process there is.
+pub fn below(root: Pid) -> Vec<Pid> {
     let parents = parents();
     let descends = |mut pid: i32| {
         // Bounded: /proc is read while it changes, so the map may hold a circle.

@@ -29,10 +29,12 @@ use nix::{
 
 use super::{
     fork,
+    groups::Group,
     program::{become_program, enter},
     sweep,
     wire::Spec,
 };
+use crate::sandbox::Sandbox;
 
 /// Tells a supervisor without a namespace to kill everything below it.
 pub const KILL_ALL: Signal = Signal::SIGUSR1;
@@ -40,7 +42,7 @@ pub const KILL_ALL: Signal = Signal::SIGUSR1;
 /// How programs are kept together, found out once by [`Kind::probe`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A PID and mount namespace of its own.
+    /// A PID and mount namespace of its own, and one for shared memory, which would outlive the program.
     Namespace,
     /// The same, inside a user namespace: what an ordinary user may have.
     UserNamespace,
@@ -52,7 +54,7 @@ const NOT_STARTED: i32 = 127;
 
 impl Kind {
     pub fn flags(self) -> i32 {
-        let apart = libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+        let apart = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC;
         match self {
             Self::Namespace => apart,
             Self::UserNamespace => apart | libc::CLONE_NEWUSER,
@@ -104,18 +106,18 @@ pub struct Tree {
 
 impl Tree {
     pub fn start(
-        kind: Kind,
-        landlock: bool,
+        sandbox: &Sandbox,
+        group: &Group,
         spec: &Spec,
         streams: [OwnedFd; 3],
         guard: Option<BorrowedFd>,
     ) -> io::Result<Self> {
         let (reader, writer) = unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let ids = (unistd::getuid(), unistd::getgid());
-        match fork::fork_into(kind.flags())? {
+        match fork::fork_into(sandbox.kind.flags())? {
             Some(supervisor) => Ok(Self { supervisor, status: reader }),
             None => {
-                let code = supervise(kind, landlock, spec, streams, guard, &writer, ids);
+                let code = supervise(sandbox, group, spec, streams, guard, &writer, ids);
                 if let Err(error) = &code {
                     say(&writer, &format!("cannot be supervised: {error}"));
                 }
@@ -178,14 +180,15 @@ fn say(status: &OwnedFd, text: &str) {
 
 /// The supervisor's life. Runs in the forked copy.
 fn supervise(
-    kind: Kind,
-    landlock: bool,
+    sandbox: &Sandbox,
+    group: &Group,
     spec: &Spec,
     streams: [OwnedFd; 3],
     guard: Option<BorrowedFd>,
     status: &OwnedFd,
     ids: (unistd::Uid, unistd::Gid),
 ) -> io::Result<()> {
+    let kind = sandbox.kind;
     prctl::set_pdeathsig(if kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL })?;
     if guard.is_some_and(ended) {
         return Ok(());
@@ -199,7 +202,7 @@ fn supervise(
         prctl::set_child_subreaper(true)?;
     }
     let Some(program) = fork::fork_into(0)? else {
-        let error = become_program(spec, streams, landlock, kind);
+        let error = become_program(spec, streams, sandbox, group);
         say(status, &format!("{}: {error}", spec.path.display()));
         fork::exit_now(NOT_STARTED)
     };

@@ -8,6 +8,11 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::{
+    limits::{Limit, Limits},
+    sandbox::Protection,
+};
+
 /// Standard input, output and error of a program travel with its `Start`.
 pub const STREAMS: usize = 3;
 const PREFIX: usize = 4;
@@ -25,19 +30,7 @@ pub enum Why {
     Cancelled,
     TimedOut,
     LeaseLost,
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Limits {
-    pub core: u64,
-    pub open_files: u64,
-    pub file_size: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { core: 0, open_files: 4096, file_size: 4 << 30 }
-    }
+    OverLimit(Limit),
 }
 
 /// A program with everything it may see: what is not named here is out of its reach.
@@ -80,7 +73,7 @@ pub enum Order {
 pub enum Event {
     /// Sent first: what keeps programs in.
     Ready {
-        protections: Vec<String>,
+        protections: Vec<Protection>,
         namespaces: bool,
     },
     Started {
@@ -93,6 +86,8 @@ pub enum Event {
         code: Option<i32>,
         signal: Option<i32>,
         stopped: Option<Why>,
+        /// Where the kernel stopped something of it.
+        reached: Vec<Limit>,
     },
     /// It could not be started.
     Failed {
@@ -146,7 +141,13 @@ mod tests {
     fn messages_survive_being_cut_anywhere() {
         let events = [
             Event::Started { job: 1, pid: 7 },
-            Event::Exited { job: 1, code: Some(3), signal: None, stopped: Some(Why::TimedOut) },
+            Event::Exited {
+                job: 1,
+                code: Some(3),
+                signal: None,
+                stopped: Some(Why::OverLimit(Limit::Memory)),
+                reached: vec![Limit::Processes],
+            },
         ];
         let bytes: Vec<u8> = events.iter().flat_map(encode).collect();
         let mut inbox = Inbox::default();

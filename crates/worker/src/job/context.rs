@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Halting, JobFolder, Layout, exec};
 use crate::{
+    limits::Limits,
     log::LogBook,
     run::GuardKeeper,
     state_server::{StateDoor, StateServer},
@@ -24,6 +25,7 @@ pub struct JobContext {
     pub layout: Layout,
     pub folder: Arc<JobFolder>,
     pub content: Option<PathBuf>,
+    pub limits: Limits,
     pub guard: Arc<GuardKeeper>,
     pub settings: Arc<BTreeMap<String, String>>,
     pub states: Arc<StateServer>,

@@ -13,12 +13,13 @@ use tokio::{
     sync::oneshot,
 };
 
-use super::{Halt, JobContext};
+use super::{Halt, JobContext, disk::overfull};
 use crate::{
     guard::{
         Control, Ended, Started,
-        wire::{Limits, Spec, Why},
+        wire::{Spec, Why},
     },
+    limits::Limit,
     log::Lines,
 };
 
@@ -41,6 +42,7 @@ pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> R
     job.halting.grant(grace);
     let stdin = program.stdin.clone();
     let spec = spec(job, program)?;
+    let name = spec.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let guard = job.guard.get().await.map_err(|error| Failure::transient(error.to_string()))?;
     let started = guard
         .run(spec, !stdin.is_empty(), job.halting.deadline(), job.alive.clone())
@@ -64,17 +66,50 @@ pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> R
         read_log(job, stderr, err_over, &mut last_line),
     );
     match end {
-        Ended::Exited { code, stopped, .. } => Ok(Exit { code, last_line, stopped: stopped.map(stopped_by) }),
+        Ended::Exited { code, signal, stopped, reached } => {
+            check_limits(job, &name, signal, stopped, &reached)?;
+            Ok(Exit { code, last_line, stopped: stopped.and_then(stopped_by) })
+        }
         Ended::Failed(message) => Err(Failure::failed(message)),
         Ended::GuardGone => Err(Failure::transient("the guard died, and the program with it")),
     }
 }
 
-fn stopped_by(why: Why) -> Stopped {
+fn stopped_by(why: Why) -> Option<Stopped> {
     match why {
-        Why::Cancelled => Stopped::Cancelled,
-        Why::TimedOut => Stopped::TimedOut,
-        Why::LeaseLost => Stopped::LeaseLost,
+        Why::Cancelled => Some(Stopped::Cancelled),
+        Why::TimedOut => Some(Stopped::TimedOut),
+        Why::LeaseLost => Some(Stopped::LeaseLost),
+        Why::OverLimit(_) => None,
+    }
+}
+
+/// Fails for a program that was ended because it used too much. What the kernel only refused it is noted in the log:
+/// the program itself says what came of that.
+fn check_limits(
+    job: &JobContext,
+    name: &str,
+    signal: Option<i32>,
+    stopped: Option<Why>,
+    reached: &[Limit],
+) -> Result<(), Failure> {
+    let killed = match (stopped, signal) {
+        (Some(Why::OverLimit(limit)), _) => Some(limit),
+        (None, Some(libc::SIGXFSZ)) => Some(Limit::FileSize),
+        (None, Some(libc::SIGKILL)) => reached.iter().copied().find(|limit| *limit == Limit::Memory),
+        _ => None,
+    };
+    for limit in reached.iter().filter(|limit| Some(**limit) != killed) {
+        let text = format!("{name} was kept from using {}", job.limits.exceeded(*limit));
+        job.book.add_text(Level::Warn, &text);
+    }
+    match killed {
+        None => Ok(()),
+        Some(limit) => {
+            let what = job.limits.exceeded(limit);
+            Err(Failure::failed(format!("{name} was ended because it used {what}"))
+                .hint("a template that needs more says so in its config.limits"))
+        }
     }
 }
 
@@ -95,7 +130,7 @@ fn spec(job: &JobContext, program: Program) -> Result<Spec, Failure> {
         read,
         write,
         connect,
-        limits: Limits::default(),
+        limits: job.limits.clone(),
         stop: match program.stop {
             StopSignal::Interrupt => libc::SIGINT,
             StopSignal::Terminate => libc::SIGTERM,
@@ -130,12 +165,18 @@ async fn watch(
     ended: &mut oneshot::Receiver<Ended>,
 ) -> Ended {
     let (mut deadlines, mut halts) = (job.halting.deadlines(), job.halting.halts());
+    let mut overfull = std::pin::pin!(overfull(job.folder.work(), job.limits.disk, control));
+    let mut full = false;
     // It may have moved on between the start and now.
     deadlines.mark_changed();
     halts.mark_changed();
     loop {
         tokio::select! {
             end = &mut *ended => return end.unwrap_or(Ended::GuardGone),
+            () = &mut overfull, if !full => {
+                full = true;
+                control.stop(None, Why::OverLimit(Limit::Disk));
+            }
             Ok(()) = deadlines.changed() => control.extend(*deadlines.borrow_and_update()),
             Ok(()) = halts.changed() => match *halts.borrow_and_update() {
                 None => {}

@@ -1,6 +1,7 @@
 //! One job: its folder, whether it shall stop, and what it hands to its manager.
 
 mod context;
+mod disk;
 mod exec;
 mod folder;
 mod halt;

@@ -2,6 +2,7 @@
 
 mod beats;
 mod jobs;
+mod limits;
 mod link;
 mod logs;
 mod processes;

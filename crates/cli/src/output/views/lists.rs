@@ -65,11 +65,22 @@ pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
             item.name.clone(),
             item.state.clone(),
             item.managers.join(","),
+            isolation(&item.isolation),
             age(item.seen_at),
             item.id.to_string(),
         ]
     });
-    table(screen, ["NAME", "STATE", "MANAGERS", "SEEN", "ID"], rows.collect())
+    table(screen, ["NAME", "STATE", "MANAGERS", "ISOLATION", "SEEN", "ID"], rows.collect())
+}
+
+/// In short: whether something is missing, and what. `get` shows it in full.
+fn isolation(lines: &[String]) -> String {
+    let missing: Vec<&str> = lines.iter().filter_map(|line| Some(line.split_once(": NOT ")?.0)).collect();
+    match (lines.is_empty(), missing.is_empty()) {
+        (true, _) => "unknown".into(),
+        (_, true) => "full".into(),
+        _ => format!("not {}", missing.join(", ")),
+    }
 }
 
 pub fn events(screen: &Screen, items: &[Event]) -> String {
