@@ -215,14 +215,7 @@ pub enum Command {
     #[command(
         after_help = "Examples:\n  CONDUCTOR_URL=https://… CONDUCTOR_TOKEN=… conductor worker --name build-1\n  conductor worker --require-isolation files,ports,syscalls,processes,memory,pids"
     )]
-    Worker {
-        /// How the worker is shown [default: the machine's name]
-        #[arg(long)]
-        name: Option<String>,
-        /// What is particular about this worker (again for several)
-        #[arg(long = "label", value_name = "KEY=VALUE")]
-        labels: Vec<String>,
-    },
+    Worker(WorkerFlags),
     /// Bring the database's schema up to date
     #[command(after_help = "Examples:\n  CONDUCTOR_DATABASE_URL=postgres://… conductor migrate")]
     Migrate,
@@ -236,6 +229,22 @@ pub enum Command {
     Completions { shell: clap_complete::Shell },
     /// Print the version
     Version,
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct WorkerFlags {
+    /// How the worker is shown [default: the machine's name]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What is particular about this worker (again for several)
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
+    /// Start programs in containers of this engine
+    #[arg(long, value_name = "ENGINE", value_parser = ["podman", "docker"], requires = "container_image")]
+    pub container: Option<String>,
+    /// The image they are made of; it must be there already
+    #[arg(long, value_name = "IMAGE", requires = "container")]
+    pub container_image: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]

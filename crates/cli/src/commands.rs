@@ -91,7 +91,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Tokens(command) => tokens::run(&context, command).await,
         Command::Up => serve::up(&context).await,
         Command::Server { migrate } => serve::server(&context, migrate).await,
-        Command::Worker { name, labels } => serve::worker(&context, name, &labels).await,
+        Command::Worker(flags) => serve::worker(&context, flags).await,
         Command::Migrate => serve::migrate(&context).await,
         Command::Doctor => doctor::doctor(&context).await,
         Command::Version | Command::Completions { .. } | Command::Validate { .. } | Command::Init { .. } => {

@@ -3,6 +3,7 @@
 //! A worker speaks to the engine through [`WorkerLink`](conductor_api::worker::WorkerLink) alone, and starts
 //! programs through its [`Guard`] alone. It gives up before its lease can be given to somebody else.
 
+mod container;
 pub mod guard;
 mod job;
 mod limits;
@@ -16,6 +17,7 @@ mod shutdown;
 mod state_protocol;
 mod state_server;
 
+pub use container::Container;
 pub use guard::{Guard, GuardCommand, guard_main, protections, protections_of};
 pub use limits::Limits;
 pub use run::{Clock, Worker, WorkerConfig, WorkerError};

@@ -12,6 +12,7 @@ use tokio::{
 };
 
 use crate::{
+    container::Container,
     job::{Halt, Halting, JobContext, JobFolder, Layout},
     limits::Limits,
     log::{LogBook, Masker},
@@ -35,6 +36,7 @@ pub struct Performer {
     pub registry: Registry,
     pub layout: Layout,
     pub guard: Arc<GuardKeeper>,
+    pub container: Option<Container>,
     pub states: Arc<StateServer>,
     pub settings: Arc<BTreeMap<String, String>>,
     pub clock: Clock,
@@ -106,6 +108,7 @@ impl Performer {
             folder: folder.clone(),
             content,
             limits,
+            container: self.container.clone(),
             guard: self.guard.clone(),
             settings: self.settings.clone(),
             states: self.states.clone(),

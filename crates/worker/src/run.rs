@@ -17,7 +17,7 @@ use conductor_managers::Registry;
 use tokio::sync::Mutex;
 
 use crate::{
-    Aspect, Guard, GuardCommand, Protection, job::Layout, perform::Performer, shift::Shift,
+    Aspect, Container, Guard, GuardCommand, Protection, job::Layout, perform::Performer, shift::Shift,
     shutdown::Shutdown, state_server::StateServer,
 };
 
@@ -36,6 +36,8 @@ pub struct WorkerConfig {
     pub settings: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
     pub guard: GuardCommand,
+    /// Programs are started in containers.
+    pub container: Option<Container>,
     /// What programs must be kept from: where that cannot be, the worker does not work.
     pub require_isolation: Vec<Aspect>,
     /// Only what this change waits for, and what dead owners left.
@@ -55,6 +57,7 @@ impl WorkerConfig {
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),
             guard: GuardCommand::default(),
+            container: None,
             require_isolation: Vec::new(),
             only: None,
             wait: Duration::from_secs(10),
@@ -85,6 +88,7 @@ pub enum GuardError {
 /// Starts the guard when it is first needed, and again should it die.
 pub struct GuardKeeper {
     command: GuardCommand,
+    container: Option<Container>,
     required: Vec<Aspect>,
     current: Mutex<Option<Guard>>,
     /// What the guard said of itself, once it has.
@@ -95,6 +99,7 @@ impl GuardKeeper {
     fn new(config: &WorkerConfig) -> Self {
         Self {
             command: config.guard.clone(),
+            container: config.container.clone(),
             required: config.require_isolation.clone(),
             current: Mutex::new(None),
             isolation: OnceLock::new(),
@@ -112,14 +117,18 @@ impl GuardKeeper {
             return Ok(guard.clone());
         }
         let guard = Guard::start(&self.command).await?;
-        let missing = Protection::missing(&guard.protections, &self.required);
+        let protections = match &self.container {
+            Some(container) => container.describe(),
+            None => guard.protections.to_vec(),
+        };
+        let missing = Protection::missing(&protections, &self.required);
         if !missing.is_empty() {
             return Err(GuardError::NotIsolated(missing.iter().map(ToString::to_string).collect()));
         }
-        for protection in guard.protections.iter().filter(|protection| !protection.confined) {
+        for protection in protections.iter().filter(|protection| !protection.confined) {
             tracing::warn!(%protection, "programs are less confined than they could be");
         }
-        self.isolation.get_or_init(|| guard.protections.iter().map(ToString::to_string).collect());
+        self.isolation.get_or_init(|| protections.iter().map(ToString::to_string).collect());
         *current = Some(guard.clone());
         Ok(guard)
     }
@@ -161,6 +170,7 @@ impl Worker {
             registry: self.registry.clone(),
             layout,
             guard: self.guard.clone(),
+            container: self.config.container.clone(),
             states: self.states.clone(),
             settings: Arc::new(self.config.settings.clone()),
             clock: self.config.clock.clone(),

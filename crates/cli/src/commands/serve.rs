@@ -6,7 +6,7 @@ use conductor_api::http::{HttpTransport, RemoteLink};
 use conductor_domain::ids::WorkerId;
 use conductor_engine::{Engine, EngineOptions};
 use conductor_server::{Access, router, serve};
-use conductor_worker::{Shutdown, Worker, WorkerConfig, WorkerError};
+use conductor_worker::{Container, Shutdown, Worker, WorkerConfig, WorkerError};
 use serde_json::json;
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -14,11 +14,13 @@ use uuid::Uuid;
 
 use super::Context;
 use crate::{
+    args::WorkerFlags,
     clock,
     connect::{engine_options, machine, manager_settings, open_engine, worker_config},
     failure::{Exit, Failure, Outcome},
     logging,
     output::complain,
+    settings::Settings,
     signals::Signals,
 };
 
@@ -143,9 +145,10 @@ fn refused(error: WorkerError) -> Failure {
     }
 }
 
-pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) -> Outcome {
+pub async fn worker(context: &Context, flags: WorkerFlags) -> Outcome {
     let settings = &context.settings;
-    let labels = labels.iter().map(|text| label(text)).collect::<Outcome<BTreeMap<_, _>>>()?;
+    let container = container(settings, &flags)?;
+    let labels = flags.labels.iter().map(|text| label(text)).collect::<Outcome<BTreeMap<_, _>>>()?;
     let Some(url) = &settings.url else {
         return Err(Failure::usage("a worker needs CONDUCTOR_URL and CONDUCTOR_TOKEN")
             .hint("make its token on the server: conductor tokens create --role worker --name NAME"));
@@ -154,11 +157,12 @@ pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) 
     let mut signals = Signals::listen()?;
     let link = RemoteLink::new(HttpTransport::client(url, settings.token.clone())?);
     let id = WorkerId(Uuid::now_v7());
-    let name = name.unwrap_or_else(machine);
+    let name = flags.name.unwrap_or_else(machine);
     let config = WorkerConfig {
         slots: settings.slots,
         settings: manager_settings(settings),
         labels,
+        container,
         require_isolation: settings.require_isolation.clone(),
         ..WorkerConfig::new(id, name.clone(), &settings.data, clock::clock())
     };
@@ -177,6 +181,17 @@ pub async fn worker(context: &Context, name: Option<String>, labels: &[String]) 
         ended = &mut work => ended.map_err(refused),
         () = signals.next() => Err(Failure::new(Exit::Interrupted, "stopped at once")),
     }
+}
+
+/// The engine that was asked for, where the worker looks for programs.
+fn container(settings: &Settings, flags: &WorkerFlags) -> Outcome<Option<Container>> {
+    let (Some(name), Some(image)) = (&flags.container, &flags.container_image) else {
+        return Ok(None);
+    };
+    let path = settings.for_managers.get("path").map(String::as_str).unwrap_or_default();
+    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|file| file.is_file());
+    let engine = found.ok_or_else(|| Failure::failed(format!("there is no {name} on PATH")))?;
+    Ok(Some(Container { engine, image: image.clone() }))
 }
 
 fn label(text: &str) -> Outcome<(String, String)> {

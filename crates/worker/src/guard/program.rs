@@ -45,7 +45,7 @@ pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], sandbox: &Sandbox, gro
             fork::step_back();
         }
         group.enter()?;
-        if !sandbox.kind.has_namespace() {
+        if !sandbox.kind_for(spec).has_namespace() {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
         }
         unistd::setsid()?;
@@ -55,23 +55,30 @@ pub fn become_program(spec: &Spec, streams: [OwnedFd; 3], sandbox: &Sandbox, gro
         unistd::dup2_stdin(stdin)?;
         unistd::dup2_stdout(stdout)?;
         unistd::dup2_stderr(stderr)?;
-        let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
-        let path = text(spec.path.as_os_str().as_bytes())?;
-        let mut args = vec![path.clone()];
-        for arg in &spec.args {
-            args.push(text(arg.as_bytes())?);
-        }
-        let mut env = Vec::new();
-        for (name, value) in &spec.env {
-            env.push(text(format!("{name}={value}").as_bytes())?);
-        }
         unistd::chdir(&spec.folder).map_err(|error| {
             io::Error::other(format!("cannot work in {}: {error}", spec.folder.display()))
         })?;
         nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o022));
-        sandbox.confine(spec)?;
-        unistd::execve(&path, &args, &env)?;
-        Ok(())
+        if spec.container.is_none() {
+            sandbox.confine(spec)?;
+        }
+        exec(spec)
     };
     attempt().err().unwrap_or_else(|| io::Error::other("nothing happened"))
+}
+
+/// Replaces this process. Returns only when that fails.
+pub fn exec(spec: &Spec) -> io::Result<()> {
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
+    let path = text(spec.path.as_os_str().as_bytes())?;
+    let mut args = vec![path.clone()];
+    for arg in &spec.args {
+        args.push(text(arg.as_bytes())?);
+    }
+    let mut env = Vec::new();
+    for (name, value) in &spec.env {
+        env.push(text(format!("{name}={value}").as_bytes())?);
+    }
+    unistd::execve(&path, &args, &env)?;
+    Ok(())
 }

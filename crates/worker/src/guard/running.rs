@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use super::{
     census::Census,
     groups::Group,
-    tree::{Kind, Tree},
+    tree::Tree,
     wire::{Spec, Why},
 };
 use crate::limits::{Limit, Limits};
@@ -103,21 +103,21 @@ impl Running {
     }
 
     /// Does what the clock demands.
-    pub fn enforce(&mut self, now: u64, kind: Kind) {
+    pub fn enforce(&mut self, now: u64) {
         self.look(now);
         let last = self.last_moment();
         if self.deadline <= now && self.stopping.is_none_or(|(_, kill_at)| kill_at > last) {
             self.end(Why::LeaseLost, Some(last.saturating_sub(now)), now);
         }
         if self.stopping.is_some_and(|(_, kill_at)| kill_at <= now) && !self.killed {
-            self.kill(kind);
+            self.kill();
         }
     }
 
-    pub fn kill(&mut self, kind: Kind) {
+    pub fn kill(&mut self) {
         self.killed = true;
         self.group.forbid_more();
-        self.tree.kill(kind);
+        self.tree.kill();
     }
 
     /// When the clock will next demand something.

@@ -25,6 +25,7 @@ use nix::{
 
 use super::{
     fork,
+    groups::Group,
     receive::receive,
     running::Running,
     sweep,
@@ -77,8 +78,13 @@ fn serve(without: Without) -> io::Result<()> {
         // Whatever makes more and more of itself must not be quicker than who ends it.
         fork::step_forward();
     }
-    let mut guard =
-        GuardLoop { sandbox, itself: fork::own_pidfd().ok(), jobs: BTreeMap::new(), out: VecDeque::new() };
+    let mut guard = GuardLoop {
+        sandbox,
+        plain: false,
+        itself: fork::own_pidfd().ok(),
+        jobs: BTreeMap::new(),
+        out: VecDeque::new(),
+    };
     let namespaces = guard.sandbox.kind.has_namespace();
     guard.say(&Event::Ready { protections: guard.sandbox.describe(), namespaces });
     let ended = guard.run(&socket, &signals);
@@ -89,6 +95,8 @@ fn serve(without: Without) -> io::Result<()> {
 
 struct GuardLoop {
     sandbox: Sandbox,
+    /// Some program was started without a namespace.
+    plain: bool,
     itself: Option<OwnedFd>,
     jobs: BTreeMap<u64, Running>,
     out: VecDeque<u8>,
@@ -100,7 +108,7 @@ impl GuardLoop {
         let mut descriptors = VecDeque::new();
         loop {
             let now = wire::now_ms();
-            self.jobs.values_mut().for_each(|running| running.enforce(now, self.sandbox.kind));
+            self.jobs.values_mut().for_each(|running| running.enforce(now));
             self.flush(socket)?;
             let interest = match self.out.is_empty() {
                 true => PollFlags::POLLIN,
@@ -151,10 +159,14 @@ impl GuardLoop {
             .map_err(|_| io::Error::other("a program was announced without its streams"))?;
         let stop = Signal::try_from(spec.stop)?;
         let itself = self.itself.as_ref().map(|fd| fd.as_fd());
-        let group = self.sandbox.groups.make(job, &spec.limits)?;
+        let (group, watched) = match spec.container {
+            Some(_) => (Group::default(), Vec::new()),
+            None => (self.sandbox.groups.make(job, &spec.limits)?, self.sandbox.watched()),
+        };
+        self.plain |= !self.sandbox.kind_for(spec).has_namespace();
         let tree = Tree::start(&self.sandbox, &group, spec, streams, itself)?;
         let pid = tree.supervisor;
-        self.jobs.insert(job, Running::new(tree, group, self.sandbox.watched(), spec, stop, deadline));
+        self.jobs.insert(job, Running::new(tree, group, watched, spec, stop, deadline));
         Ok(pid)
     }
 
@@ -194,7 +206,7 @@ impl GuardLoop {
 
     /// Without namespaces a supervisor that was killed leaves its programs to the guard: they go as well.
     fn kill_strays(&self) {
-        if self.sandbox.kind.has_namespace() {
+        if !self.plain {
             return;
         }
         for pid in sweep::children(unistd::getpid()) {
@@ -206,14 +218,14 @@ impl GuardLoop {
 
     /// The worker is gone: so is everything it started.
     fn end_everything(&mut self, signals: &SignalFd) {
-        self.jobs.values_mut().for_each(|running| running.kill(self.sandbox.kind));
+        self.jobs.values_mut().for_each(|running| running.kill());
         while !self.jobs.is_empty() {
             let mut ready = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
             let _ = poll(&mut ready, PollTimeout::from(100u8));
             while let Ok(Some(_)) = signals.read_signal() {}
             self.reap();
         }
-        if !self.sandbox.kind.has_namespace() {
+        if self.plain {
             sweep::kill_below(unistd::getpid());
         }
     }

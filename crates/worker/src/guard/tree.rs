@@ -30,7 +30,7 @@ use nix::{
 use super::{
     fork,
     groups::Group,
-    program::{become_program, enter},
+    program::{become_program, enter, exec},
     sweep,
     wire::Spec,
 };
@@ -51,6 +51,8 @@ pub enum Kind {
 }
 
 const NOT_STARTED: i32 = 127;
+/// In seconds: an engine that does not answer holds nothing up.
+const REMOVED_WITHIN: u32 = 20;
 
 impl Kind {
     pub fn flags(self) -> i32 {
@@ -100,6 +102,7 @@ impl Kind {
 /// A started tree, as the guard sees it.
 pub struct Tree {
     pub supervisor: Pid,
+    kind: Kind,
     /// Carries why the program could not be started, then its wait status.
     status: OwnedFd,
 }
@@ -114,8 +117,9 @@ impl Tree {
     ) -> io::Result<Self> {
         let (reader, writer) = unistd::pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
         let ids = (unistd::getuid(), unistd::getgid());
-        match fork::fork_into(sandbox.kind.flags())? {
-            Some(supervisor) => Ok(Self { supervisor, status: reader }),
+        let kind = sandbox.kind_for(spec);
+        match fork::fork_into(kind.flags())? {
+            Some(supervisor) => Ok(Self { supervisor, kind, status: reader }),
             None => {
                 let code = supervise(sandbox, group, spec, streams, guard, &writer, ids);
                 if let Err(error) = &code {
@@ -127,8 +131,8 @@ impl Tree {
     }
 
     /// Ends everything at once.
-    pub fn kill(&self, kind: Kind) {
-        let signal = if kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL };
+    pub fn kill(&self) {
+        let signal = if self.kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL };
         let _ = kill(self.supervisor, signal);
     }
 
@@ -188,7 +192,7 @@ fn supervise(
     status: &OwnedFd,
     ids: (unistd::Uid, unistd::Gid),
 ) -> io::Result<()> {
-    let kind = sandbox.kind;
+    let kind = sandbox.kind_for(spec);
     prctl::set_pdeathsig(if kind.has_namespace() { Signal::SIGKILL } else { KILL_ALL })?;
     if guard.is_some_and(ended) {
         return Ok(());
@@ -220,7 +224,25 @@ fn supervise(
     if !kind.has_namespace() {
         sweep::kill_below(unistd::getpid());
     }
+    if let Some(name) = spec.container.as_ref().filter(|_| libc::WIFSIGNALED(ended)) {
+        remove_container(spec, name);
+    }
     Ok(())
+}
+
+/// The engine was killed before it could do so itself. Until the container is gone, neither is the program.
+fn remove_container(spec: &Spec, name: &str) {
+    let args = ["rm", "--force", name].map(str::to_owned).into();
+    let removal = Spec { args, ..spec.clone() };
+    match fork::fork_into(0) {
+        Ok(None) => {
+            unistd::alarm::set(REMOVED_WITHIN);
+            let _ = exec(&removal);
+            fork::exit_now(NOT_STARTED)
+        }
+        Ok(Some(pid)) => drop(waitpid(pid, None)),
+        Err(_) => {}
+    }
 }
 
 /// Reaps everything adopted, passes signals on, and returns the program's wait status.

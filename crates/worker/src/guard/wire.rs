@@ -48,6 +48,9 @@ pub struct Spec {
     pub stop: i32,
     /// How long it may take to end by itself when its deadline has passed.
     pub deadline_grace_ms: u64,
+    /// The program is the command line of a container engine: it is not confined, and when it is killed the container
+    /// of this name is removed.
+    pub container: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

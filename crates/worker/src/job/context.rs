@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Halting, JobFolder, Layout, exec};
 use crate::{
+    container::Container,
     limits::Limits,
     log::LogBook,
     run::GuardKeeper,
@@ -26,6 +27,7 @@ pub struct JobContext {
     pub folder: Arc<JobFolder>,
     pub content: Option<PathBuf>,
     pub limits: Limits,
+    pub container: Option<Container>,
     pub guard: Arc<GuardKeeper>,
     pub settings: Arc<BTreeMap<String, String>>,
     pub states: Arc<StateServer>,

@@ -12,9 +12,11 @@ use tokio::{
     net::unix::pipe,
     sync::oneshot,
 };
+use uuid::Uuid;
 
 use super::{Halt, JobContext, disk::overfull};
 use crate::{
+    container::{Container, write_environment},
     guard::{
         Control, Ended, Started,
         wire::{Spec, Why},
@@ -43,6 +45,10 @@ pub async fn exec(job: &JobContext, program: Program, stdout: LineSink<'_>) -> R
     let stdin = program.stdin.clone();
     let spec = spec(job, program)?;
     let name = spec.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let spec = match &job.container {
+        Some(container) => contain(job, container, spec)?,
+        None => spec,
+    };
     let guard = job.guard.get().await.map_err(|error| Failure::transient(error.to_string()))?;
     let started = guard
         .run(spec, !stdin.is_empty(), job.halting.deadline(), job.alive.clone())
@@ -135,8 +141,18 @@ fn spec(job: &JobContext, program: Program) -> Result<Spec, Failure> {
             StopSignal::Interrupt => libc::SIGINT,
             StopSignal::Terminate => libc::SIGTERM,
         },
+        container: None,
         deadline_grace_ms: program.grace.min(job.halting.deadline_grace()).as_millis() as u64,
     })
+}
+
+fn contain(job: &JobContext, container: &Container, spec: Spec) -> Result<Spec, Failure> {
+    let name = format!("conductor-{}", Uuid::now_v7());
+    let env_file = job.folder.beside("environment");
+    write_environment(&env_file, &spec).map_err(|error| {
+        Failure::failed(format!("the program's environment cannot be handed over: {error}"))
+    })?;
+    Ok(container.wrap(spec, &name, &env_file, &|name| job.settings.get(name).cloned()))
 }
 
 /// A bare name is looked up in the program's own PATH; a relative path starts at its folder.

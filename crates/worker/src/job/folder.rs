@@ -3,6 +3,7 @@
 //! ```text
 //! DATA/jobs/lock                      held while job folders are made or swept
 //! DATA/jobs/OPERATION-FENCE/lock      held by the worker that runs the job
+//! DATA/jobs/OPERATION-FENCE/environment  what a program in a container is told
 //! DATA/jobs/OPERATION-FENCE/work/     the job's own folder, the only one its programs may write
 //! DATA/content/DIGEST/                a template's files, unpacked once, read-only
 //! DATA/NAME/                          lasting folders of managers
@@ -130,6 +131,11 @@ impl JobFolder {
 
     pub fn work(&self) -> PathBuf {
         self.root.join("work")
+    }
+
+    /// Something of the job that its programs do not see.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 }
 

@@ -74,6 +74,11 @@ impl Sandbox {
         }
     }
 
+    /// How a program is kept together. An engine for containers makes its own namespaces.
+    pub fn kind_for(&self, spec: &Spec) -> Kind {
+        if spec.container.is_some() { Kind::Subreaper } else { self.kind }
+    }
+
     /// What the guard must look after itself, because the kernel does not.
     pub fn watched(&self) -> Vec<Limit> {
         let watched = [(Controller::Memory, Limit::Memory), (Controller::Pids, Limit::Processes)];
@@ -97,8 +102,9 @@ impl Sandbox {
         limit(Resource::RLIMIT_NOFILE, limits.open_files)?;
         limit(Resource::RLIMIT_FSIZE, limits.file_size)?;
         if self.groups.version(Controller::Memory).is_none() {
-            // What is written to, not what is reserved: Go reserves far more than it ever uses.
-            limit(Resource::RLIMIT_DATA, limits.memory)?;
+            // What could be written to, not all that is reserved: Go reserves far more than it ever uses. Twice,
+            // because every thread's stack is counted whole; the guard's sum is the exact one.
+            limit(Resource::RLIMIT_DATA, limits.memory.saturating_mul(2))?;
         }
         if let (None, Some(most)) =
             (self.groups.version(Controller::Pids), self.user_limit.value(limits.processes))

@@ -1,7 +1,5 @@
 //! How much a program can use. Each test asks a real, greedy program; every way of holding it is tried.
 
-use std::time::{Duration, Instant};
-
 use conductor_domain::work::FailureCode;
 use serde_json::{Value, json};
 
@@ -59,12 +57,12 @@ os._exit(0 if made < 64 else 1)
     }
 }
 
-/// Every process makes two more and goes: nobody can follow them, and none of them matters.
+/// Every process makes more of itself for as long as it can, each third in a session of its own.
 #[tokio::test]
 async fn a_fork_bomb_is_put_out() {
     let script = "
 import os, time
-end = time.time() + 20
+end = time.time() + 8
 while time.time() < end:
     try:
         if os.fork() == 0: os.setsid() if os.getpid() % 3 == 0 else None
@@ -72,12 +70,12 @@ while time.time() < end:
 ";
     for flags in EVERY_WAY {
         let bench = Bench::with(flags, |_| {});
-        let started = Instant::now();
         let mut bomb = order(greedy(script, json!({ "processes": 64, "cpu": 1 })));
         bomb.timeout_ms = 3_000;
         bench.link.offer(bomb);
-        failed(bench.link.completed(1).await);
-        assert!(started.elapsed() < Duration::from_secs(20), "{flags:?}: {:?}", started.elapsed());
+        let failure = failed(bench.link.completed(1).await);
+        let counted = is_kept_by(flags, "processes", "the guard's count");
+        assert!(!counted || failure.message.contains("more than 64 processes"), "{flags:?}: {failure}");
         assert_eq!(bench.stdout(json!({ "sh": "echo next" })).await, "next", "{flags:?}");
     }
 }
@@ -92,8 +90,9 @@ while True: kept.append(bytearray(8 << 20))
         let bench = Bench::with(flags, |_| {});
         let failure = bench.failure(greedy(script, json!({ "memory": "128MiB" }))).await;
         is(&failure, FailureCode::Failed);
-        let says = if has_group(flags, "memory") { "more than 128MiB of memory" } else { "MemoryError" };
-        assert!(failure.message.contains(says), "{flags:?}: {failure}");
+        // Refused by the kernel, or ended by whoever counts: the quicker one.
+        let says = ["MemoryError", "more than 128MiB of memory (config.limits.memory)"];
+        assert!(says.iter().any(|text| failure.message.contains(text)), "{flags:?}: {failure}");
     }
 }
 

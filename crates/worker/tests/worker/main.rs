@@ -1,6 +1,7 @@
 //! The worker with real programs under the real guard, and a scripted link in memory.
 
 mod beats;
+mod containers;
 mod jobs;
 mod limits;
 mod link;

@@ -54,7 +54,25 @@ impl Groups {
     pub fn find() -> Self {
         let read = |name: &str| fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
         let ours = [unistd::getpid().as_raw(), unistd::getppid().as_raw()];
-        Self::find_in(&places(&read("mountinfo"), &read("cgroup")), &ours)
+        Self::find_in(&places(&read("mountinfo"), &read("cgroup")), &ours).tried()
+    }
+
+    /// Only what can really be set is said to be in force.
+    fn tried(self) -> Self {
+        let mut found = Self { bases: Vec::new(), refusals: self.refusals };
+        for base in self.bases {
+            let mut trial = Group::default();
+            match trial.add(base.version, &base.folder.join("trial"), &base.controllers, &Limits::default()) {
+                Ok(()) => found.bases.push(base),
+                Err(error) => {
+                    drop(trial);
+                    remove(&base.folder);
+                    let refused = base.controllers.iter().map(|controller| (*controller, error.to_string()));
+                    found.refusals.extend(refused);
+                }
+            }
+        }
+        found
     }
 
     /// `ours`: the processes that may be moved out of the way.
