@@ -21,6 +21,7 @@ const LONGEST: Duration = Duration::from_secs(150);
 pub struct Place {
     folder: TempDir,
     settings: Mutex<BTreeMap<String, String>>,
+    binary: Mutex<PathBuf>,
     pub world: World,
 }
 
@@ -56,10 +57,20 @@ impl Place {
         let folder = tempfile::Builder::new().prefix("conductor-test-").tempdir().expect("a folder");
         keeper::keep(&folder.path().display());
         let world = World::new(&folder.path().join("world"));
-        let place = Self { folder, settings: Mutex::default(), world };
+        let binary = Mutex::new(conductor().to_owned());
+        let place = Self { folder, settings: Mutex::default(), binary, world };
         place.set("CONDUCTOR_DATA", &place.path("data").display().to_string());
         place.set("NO_COLOR", "1");
         place
+    }
+
+    /// From now on every command and process is this binary.
+    pub fn use_release(&self, binary: &Path) {
+        *self.binary.lock().expect("a binary") = binary.to_owned();
+    }
+
+    pub fn use_this_release(&self) {
+        self.use_release(conductor());
     }
 
     pub fn folder(&self) -> &Path {
@@ -94,7 +105,7 @@ impl Place {
 
     /// The binary with this place's settings and nothing of the outer environment but PATH and HOME.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(conductor());
+        let mut command = Command::new(&*self.binary.lock().expect("a binary"));
         command.args(args).current_dir(self.folder()).env_clear();
         for name in ["PATH", "HOME", "USER"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));

@@ -34,7 +34,7 @@ pub struct Server {
     folder: PathBuf,
     pub programs: PathBuf,
     // Its input is the pipe.
-    _keeper: Child,
+    keeper: Child,
 }
 
 /// A database of a test, with the address of its owner.
@@ -51,7 +51,7 @@ pub fn postgres() -> &'static Server {
 }
 
 impl Server {
-    fn start() -> Self {
+    pub fn start() -> Self {
         use std::os::unix::process::CommandExt;
         let programs = tool("CONDUCTOR_TEST_PG_BIN");
         let folder =
@@ -83,20 +83,37 @@ impl Server {
             .expect("initdb runs; if it is not there, run: scripts/setup");
         assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
         let port = free_port();
-        let keeper = command("/bin/sh")
-            .args(["-c", KEEPER, "keeper"])
-            .arg(&programs)
-            .arg(&folder)
-            .arg(port.to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .expect("a shell");
-        let server = Self { port, folder, programs, _keeper: keeper };
+        let keeper = keeper(&programs, &folder, port);
+        let server = Self { port, folder, programs, keeper };
         eventually("PostgreSQL answers", seconds(30), || server.try_query(&server.admin(), "SELECT 1"));
         server
+    }
+
+    /// kill -9 of the whole server, and another start on what is left of it.
+    pub fn crash(&mut self) {
+        let file = self.folder.join("data/postmaster.pid");
+        let text = std::fs::read_to_string(file).expect("the server runs");
+        let id = text.lines().next().and_then(|line| line.parse().ok()).expect("its process id");
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), nix::sys::signal::Signal::SIGKILL);
+        eventually("its processes are gone", seconds(20), || {
+            self.try_query(&self.admin(), "SELECT 1").is_none().then_some(())
+        });
+        // The keeper of a dead one must not clean up; and a new one starts only when the last child is gone.
+        let again = || self.try_query(&self.admin(), "SELECT 1").map(drop);
+        let mut keepers = Vec::new();
+        eventually("PostgreSQL answers again", seconds(60), || {
+            keepers.push(keeper(&self.programs, &self.folder, self.port));
+            (0..20).find_map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                again()
+            })
+        });
+        let last = keepers.pop().expect("the one that answers");
+        keepers.push(std::mem::replace(&mut self.keeper, last));
+        for mut dead in keepers {
+            let _ = dead.kill();
+            let _ = dead.wait();
+        }
     }
 
     /// The address of its administrator.
@@ -161,6 +178,26 @@ impl Database {
     pub fn query(&self, sql: &str) -> Vec<Vec<String>> {
         postgres().query(&self.url, sql)
     }
+}
+
+fn keeper(programs: &std::path::Path, folder: &std::path::Path, port: u16) -> Child {
+    use std::os::unix::process::CommandExt;
+    let mut shell = Command::new("/bin/sh");
+    if let Some((user, group)) = other_user() {
+        shell.uid(user).gid(group);
+    }
+    shell
+        .args(["-c", KEEPER, "keeper"])
+        .arg(programs)
+        .arg(folder)
+        .arg(port.to_string())
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .expect("a shell")
 }
 
 /// PostgreSQL refuses to run as root: its own user, else nobody.

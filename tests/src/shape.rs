@@ -1,6 +1,6 @@
 //! The shapes Conductor runs in, so that one story can be told on all of them.
 
-use crate::{Api, Database, Place, Running, eventually, postgres, postgres::free_port, seconds};
+use crate::{Api, Database, Place, Running, conductor, eventually, postgres, postgres::free_port, seconds};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -37,14 +37,29 @@ impl House {
     }
 
     pub fn with_lease(shape: Shape, lease: &str) -> Self {
+        Self::of_release(shape, lease, conductor())
+    }
+
+    /// All of it processes of another binary.
+    pub fn of_release(shape: Shape, lease: &str, binary: &std::path::Path) -> Self {
+        Self::build(shape, lease, binary, None)
+    }
+
+    /// On a database of one's own.
+    pub fn on(shape: Shape, lease: &str, database: Database) -> Self {
+        Self::build(shape, lease, conductor(), Some(database))
+    }
+
+    fn build(shape: Shape, lease: &str, binary: &std::path::Path, database: Option<Database>) -> Self {
         let place = Place::new();
+        place.use_release(binary);
         place.set("CONDUCTOR_LEASE", lease);
         let mut house = Self { fleet: Fleet::default(), place, database: None };
         let (servers, workers) = match shape {
             Shape::Embedded => return house,
             Shape::Up { workers } | Shape::FleetSqlite { workers } => (1, workers),
             Shape::FleetPostgres { servers, workers } => {
-                house.database = Some(postgres().database());
+                house.database = Some(database.unwrap_or_else(|| postgres().database()));
                 (servers, workers)
             }
         };

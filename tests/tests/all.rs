@@ -5,6 +5,7 @@ mod changes;
 mod chaos;
 mod crashes;
 mod docs;
+mod faults;
 mod hostile;
 mod races;
 mod secrets;

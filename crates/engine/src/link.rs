@@ -37,7 +37,8 @@ impl Engine {
 
 fn refused(error: Error) -> LinkError {
     match error {
-        Error::Unreachable(text) | Error::Busy(text) => LinkError::Unreachable(text),
+        // Whatever is wrong with the database is not the worker's doing: it tries again.
+        Error::Unreachable(text) | Error::Busy(text) | Error::Database(text) => LinkError::Unreachable(text),
         Error::Refused { code: ErrorCode::NotFound, .. } | Error::Moved(_) => LinkError::Lost,
         other => LinkError::Refused(other.to_string()),
     }

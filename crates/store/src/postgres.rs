@@ -178,6 +178,10 @@ impl From<tokio_postgres::Error> for Error {
             Some(code) if *code == SqlState::UNIQUE_VIOLATION => {
                 Self::Taken(error.as_db_error().and_then(|e| e.constraint()).unwrap_or_default().to_owned())
             }
+            // The server stops, crashes, starts, or has no room for us: it will be back.
+            Some(code) if ["08", "57P", "53"].iter().any(|class| code.code().starts_with(class)) => {
+                unreachable(error)
+            }
             Some(_) => Self::Database(
                 error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().to_owned()),
             ),

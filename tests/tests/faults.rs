@@ -1,0 +1,275 @@
+//! Everything that can break, at the worst moment of every step: the work is done and nobody has heard of it yet. A
+//! worker, a server or the database is killed, a worker freezes beyond its lease, the network is cut, a reply is lost,
+//! the disk is full. After each, nothing is stuck, nothing ran twice at once, and the record says what is really there.
+
+use std::{process::Command, time::Duration};
+
+use conductor_api::types::Deployment;
+use conductor_tests::{
+    At, Database, Gate, House, Running, Score, Server, Shape, eventually, postgres, quick, seconds, tofu,
+};
+use serde_json::{Value, json};
+
+const LEASE: &str = "2s";
+const SOON: Duration = seconds(60);
+const SHAPE: Shape = Shape::FleetPostgres { servers: 1, workers: 0 };
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    WorkerKilled,
+    ServerKilled,
+    DatabaseKilled,
+    WorkerFrozen,
+    NetworkCut,
+    ReplyLost,
+}
+
+/// Something made by a manager, and how a look at the world itself finds it.
+trait Maker {
+    fn template(&self, house: &House);
+    fn asked(&self, size: &str) -> Value;
+    fn is_there(&self, outputs: &Value, size: &str);
+    fn is_gone(&self, outputs: &Value);
+}
+
+struct Tofu;
+
+impl Maker for Tofu {
+    fn template(&self, house: &House) {
+        let world = house.place.world.folder.display().to_string();
+        house.place.write("catalog/net/main.tf", MODULE.replace("WORLD", &world));
+        let tool = tofu().display().to_string();
+        house.place.apply(
+            "net",
+            &format!(
+                "kind: Template\nname: net\ntype: thing\nversion: 1.0.0\nmanager: terraform\n\
+                 config: {{ source: ./net, tool: {tool}, allow: {{ write: [\"{world}\"] }} }}\n"
+            ),
+        );
+    }
+
+    fn asked(&self, size: &str) -> Value {
+        json!({ "type": "thing", "params": { "size": size } })
+    }
+
+    fn is_there(&self, outputs: &Value, size: &str) {
+        assert_eq!(outputs["size"], size, "{outputs}");
+        let file = std::fs::read_to_string(outputs["file"].as_str().expect("a file")).expect("the file");
+        assert_eq!(file.trim(), "made");
+    }
+
+    fn is_gone(&self, outputs: &Value) {
+        assert!(!std::path::Path::new(outputs["file"].as_str().expect("a file")).exists());
+    }
+}
+
+const MODULE: &str = r#"
+variable "size" {
+  type = string
+}
+resource "terraform_data" "file" {
+  input = "WORLD/made-by-tofu"
+  provisioner "local-exec" {
+    command = "echo made > ${self.input}"
+  }
+  provisioner "local-exec" {
+    when    = destroy
+    command = "rm -f ${self.input}"
+  }
+}
+resource "terraform_data" "size" {
+  input = var.size
+}
+output "size" {
+  value = terraform_data.size.output
+}
+output "file" {
+  value = terraform_data.file.output
+}
+"#;
+
+/// A database and its role on a server that is not Conductor's own.
+struct Databases;
+
+impl Maker for Databases {
+    fn template(&self, house: &House) {
+        let server = postgres().admin();
+        house.place.apply(
+            "db",
+            &format!(
+                "kind: Template\nname: db\ntype: thing\nversion: 1.0.0\nmanager: database\n\
+                 config: {{ engine: postgres, server: \"{server}\" }}\n\
+                 parameters: {{ type: object, properties: {{ size: {{ type: string }} }} }}\n"
+            ),
+        );
+    }
+
+    fn asked(&self, size: &str) -> Value {
+        json!({ "type": "thing", "params": { "size": size } })
+    }
+
+    fn is_there(&self, outputs: &Value, _: &str) {
+        assert!(postgres().can_log_in(outputs["url"].as_str().expect("an address")));
+        assert_eq!(roles(outputs), 1);
+    }
+
+    fn is_gone(&self, outputs: &Value) {
+        assert_eq!(roles(outputs), 0);
+    }
+}
+
+fn roles(outputs: &Value) -> usize {
+    let name = outputs["name"].as_str().expect("a name");
+    postgres().query(&postgres().admin(), &format!("SELECT 1 FROM pg_roles WHERE rolname = '{name}'")).len()
+}
+
+/// One after the other in one house: made, changed and destroyed, and the same thing breaks each time.
+fn suffers(maker: &dyn Maker, fault: Fault) {
+    if quick() {
+        return;
+    }
+    // A database server of its own where it is killed; the others would notice.
+    let mut own = (fault == Fault::DatabaseKilled).then(Server::start);
+    let database: Database = own.as_ref().map_or_else(|| postgres().database(), Server::database);
+    let mut house = House::on(SHAPE, LEASE, database);
+    let mut worker = house.worker();
+    maker.template(&house);
+    worker.stop();
+    let gate = Gate::before(&house.fleet.urls);
+    let score = |size: &str| Score::new("web").with("db", maker.asked(size)).text();
+    let mut outputs = Value::Null;
+    for step in ["small", "large", ""] {
+        let stop = match fault {
+            Fault::ReplyLost => gate.cut("/complete", At::Reply, 1),
+            _ => gate.hold("/complete", At::Request),
+        };
+        let victim = house.start_worker_with(&gate.url, "1");
+        let change = match step {
+            "" => house.api().destroy("web"),
+            size => house.api().deploy(&score(size)),
+        };
+        stop.wait();
+        let _survivors = strike(&mut house, &gate, own.as_mut(), victim, fault, &change);
+        stop.release();
+        house.api().succeeded(&change, SOON);
+        match step {
+            "" => maker.is_gone(&outputs),
+            size => {
+                outputs = house.place.outputs("web", true)["db"].clone();
+                maker.is_there(&outputs, size);
+            }
+        }
+        house.is_at_rest();
+        let running = house.count("SELECT count(*) FROM operations WHERE status = 'in_progress'");
+        assert_eq!(running, 0, "{fault:?} at {step:?}");
+    }
+    house.is_empty();
+}
+
+/// What breaks, and who goes on.
+fn strike(
+    house: &mut House,
+    gate: &Gate,
+    own: Option<&mut Server>,
+    mut victim: Running,
+    fault: Fault,
+    change: &Deployment,
+) -> Vec<Running> {
+    match fault {
+        Fault::WorkerKilled => {
+            victim.kill();
+            vec![house.worker()]
+        }
+        Fault::ServerKilled => {
+            house.fleet.servers[0].kill();
+            house.fleet.servers[0] = house.start_server(SHAPE, 0);
+            vec![victim]
+        }
+        Fault::DatabaseKilled => {
+            own.expect("a server of its own").crash();
+            vec![victim]
+        }
+        Fault::WorkerFrozen => {
+            victim.freeze();
+            let successor = house.worker();
+            house.api().succeeded(change, SOON);
+            let before = house.count("SELECT count(*) FROM attempts");
+            victim.thaw();
+            std::thread::sleep(seconds(2));
+            assert_eq!(house.count("SELECT count(*) FROM attempts"), before, "the zombie was believed");
+            vec![victim, successor]
+        }
+        Fault::NetworkCut => {
+            let cuts =
+                ["/acquire", "/update", "/complete"].map(|path| gate.cut(path, At::Request, usize::MAX));
+            std::thread::sleep(seconds(1));
+            let successor = house.worker();
+            house.api().succeeded(change, SOON);
+            cuts.iter().for_each(conductor_tests::Stop::release);
+            vec![victim, successor]
+        }
+        Fault::ReplyLost => vec![victim],
+    }
+}
+
+macro_rules! faults {
+    ($($name:ident: $maker:expr, $fault:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            suffers(&$maker, Fault::$fault);
+        }
+    )*};
+}
+
+faults! {
+    tofu_and_a_killed_worker: Tofu, WorkerKilled;
+    tofu_and_a_killed_server: Tofu, ServerKilled;
+    tofu_and_a_killed_database: Tofu, DatabaseKilled;
+    tofu_and_a_frozen_worker: Tofu, WorkerFrozen;
+    tofu_and_a_cut_network: Tofu, NetworkCut;
+    tofu_and_a_lost_reply: Tofu, ReplyLost;
+    a_database_and_a_killed_worker: Databases, WorkerKilled;
+    a_database_and_a_killed_server: Databases, ServerKilled;
+    a_database_and_a_killed_database_of_ours: Databases, DatabaseKilled;
+    a_database_and_a_frozen_worker: Databases, WorkerFrozen;
+    a_database_and_a_cut_network: Databases, NetworkCut;
+    a_database_and_a_lost_reply: Databases, ReplyLost;
+}
+
+/// The disk of a worker is full: the deployment says so, and goes well once there is room.
+#[test]
+fn a_full_disk_is_told_and_the_next_try_goes_well() {
+    if quick() {
+        return;
+    }
+    let house = House::with_lease(SHAPE, LEASE);
+    let mut worker = house.worker();
+    Tofu.template(&house);
+    worker.stop();
+    let folder = house.place.path("small-disk");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // Two pages of its own, seen by this worker alone.
+    let script = "mount -t tmpfs -o size=8k none \"$CONDUCTOR_DATA\" && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--map-root-user", "sh", "-c", script, "sh"]);
+    let inner = house.place.command(&["worker", "--name", "cramped"]);
+    command.arg(inner.get_program()).args(inner.get_args()).env_clear();
+    command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command
+        .env("CONDUCTOR_URL", &house.fleet.urls[0])
+        .env("CONDUCTOR_TOKEN", house.worker_token())
+        .env("CONDUCTOR_DATA", &folder);
+    let cramped = Running::start(&mut command, house.place.path("cramped.log"));
+    let api = house.api();
+    let change = api.deploy(&Score::new("web").with("db", Tofu.asked("small")).text());
+    let ended = eventually("it ends", SOON, || Some(api.deployment(&change)).filter(Deployment::is_over));
+    assert_eq!(ended.status, "failed", "{ended:?} {}", cramped.said());
+    let message = ended.error.expect("a reason").message;
+    assert!(message.contains("No space left") || message.contains("space"), "{message}");
+    house.is_at_rest();
+    drop(cramped);
+    let _roomy = house.worker();
+    let again = api.deploy(&Score::new("web").with("db", Tofu.asked("small")).text());
+    api.succeeded(&again, SOON);
+    Tofu.is_there(&house.place.outputs("web", true)["db"], "small");
+}
