@@ -188,7 +188,7 @@ impl House {
     }
 
     /// How many changes and operations are not over.
-    fn open(&self) -> i64 {
+    pub fn open(&self) -> i64 {
         self.count("SELECT count(*) FROM operations WHERE status IN ('queued', 'blocked', 'in_progress')")
             + self.count("SELECT count(*) FROM changes WHERE status IN ('pending', 'in_progress')")
     }

@@ -7,6 +7,8 @@ mod crashes;
 mod docs;
 mod faults;
 mod hostile;
+mod pool_crashes;
 mod races;
 mod secrets;
+mod sharing_races;
 mod story;
