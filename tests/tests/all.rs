@@ -7,7 +7,7 @@ mod crashes;
 mod docs;
 mod faults;
 mod hostile;
-mod pool_crashes;
+mod pool_races;
 mod races;
 mod secrets;
 mod sharing_races;

@@ -379,7 +379,8 @@ impl Engine {
             .write(move |tx| {
                 let row = found(tx, &context, &name)?;
                 lock_environment(tx, row.environment)?;
-                tx.delete_pool(row.id)?;
+                let shared = definition(tx, &context, &row)?.shared;
+                tx.delete_pool(row.id, shared)?;
                 tx.stamp_catalogue(context.organisation)?;
                 let told = json!({ "kind": "Pool", "name": name, "action": "deleted" });
                 Progress::new(tx, &context, context.now()).event(

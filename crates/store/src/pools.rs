@@ -91,12 +91,14 @@ impl Tx<'_> {
         )
     }
 
-    /// The pool is no more; what it had made and somebody uses is from now on theirs.
-    pub fn delete_pool(&mut self, id: PoolId) -> Result<()> {
+    /// The pool is no more; what it had made and somebody uses is from now on theirs. Claimed from a pool that is not
+    /// `shared`, it is theirs alone.
+    pub fn delete_pool(&mut self, id: PoolId, shared: bool) -> Result<()> {
         self.put(
-            "UPDATE resources SET pool_id = NULL, kept_by = CASE kept_by WHEN 'pool' THEN 'consumers' ELSE kept_by END
+            "UPDATE resources SET pool_id = NULL, key_tag = CASE WHEN $2 = 1 THEN key_tag ELSE 'dedicated' END,
+                 kept_by = CASE kept_by WHEN 'pool' THEN 'consumers' ELSE kept_by END
              WHERE pool_id = $1",
-            params![id],
+            params![id, shared],
         )?;
         self.put_one("DELETE FROM pools WHERE id = $1", params![id])
     }

@@ -1,5 +1,5 @@
-//! A pool is kept at its size through kill -9 of whoever keeps it: nothing is lost, nothing is made twice, and nobody
-//! gets what somebody else has.
+//! Many claim from one pool, and whoever keeps it is killed: it is kept at its size, nothing is lost, nothing is made
+//! twice, and nobody gets what somebody else has.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -271,4 +271,85 @@ fn up_dies_while_members_are_claimed() {
         let case = move || up_dies_under_claims(Duration::from_millis(moment));
         (format!("after {moment} ms"), Box::new(case) as Box<dyn FnOnce() + Send>)
     }));
+}
+
+fn number_of(application: &str) -> usize {
+    application.trim_start_matches("app-").parse().expect("one of the crowd")
+}
+
+/// A pool is deleted while some claim from it and others look for what is like its members: what was claimed stays
+/// with who has it.
+fn what_was_claimed_outlives_its_pool(shape: Shape) {
+    let house = House::with_lease(shape, LEASE);
+    apply_pool(&house, 0.0);
+    full(&house, &house.api());
+    let apis: Vec<Api> = (0..house.fleet.urls.len()).map(|number| house.api_at(number)).collect();
+    let ask = |number: usize| {
+        let mut asked = json!({ "type": "thing", "params": { "note": "member", "takes": 0 } });
+        match number {
+            number if number.is_multiple_of(2) => asked["pool"] = "warm".into(),
+            41 => asked["matching"] = json!({ "matchOn": ["note"] }),
+            43 => asked["sharing"] = "always".into(),
+            _ => asked["sharing"] = "shared".into(),
+        }
+        request(Score::new(&format!("app-{number}")).with("it", asked).text())
+    };
+    let accepted = block_on(async {
+        let deployments = (0..40).map(|number| {
+            let (api, request) = (apis[number % apis.len()].clone(), ask(number));
+            tokio::spawn(async move { api.client.deploy(&request).await })
+        });
+        let deployments: Vec<_> = deployments.collect();
+        apis[0].client.delete_pool("warm").await.expect("the pool can be deleted");
+        let mut accepted = Vec::new();
+        for deployment in deployments {
+            accepted.push(deployment.await.expect("no panic"));
+        }
+        accepted
+    });
+    let mut present = BTreeSet::new();
+    for (number, answer) in accepted.into_iter().enumerate() {
+        match answer {
+            Ok(deployment) => {
+                apis[0].succeeded(&deployment, seconds(60));
+                present.insert(number);
+            }
+            Err(error) => {
+                assert!(number.is_multiple_of(2), "{error}");
+                assert!(error.to_string().contains("there is no pool `warm`"), "{error}");
+            }
+        }
+    }
+    // Those who look in a way that nobody has looked before find nothing else.
+    for number in [41, 43] {
+        apis[0].succeeded(&block_on(apis[0].client.deploy(&ask(number))).expect("accepted"), seconds(60));
+        present.insert(number);
+    }
+    let resources = apis[0].resources();
+    let used = resources.iter().filter(|resource| !resource.consumers.is_empty());
+    let mut sharers = Vec::new();
+    for resource in used {
+        let users: BTreeSet<usize> =
+            resource.consumers.iter().map(|consumer| number_of(&consumer.application)).collect();
+        users.iter().for_each(|number| assert!(present.remove(number), "{resource:?}"));
+        match users.iter().all(|number| number.is_multiple_of(2)) {
+            true => assert_eq!(users.len(), 1, "claimed twice: {resource:?}"),
+            false => sharers.push(users),
+        }
+    }
+    assert!(present.is_empty(), "{present:?} have nothing");
+    assert_eq!(sharers.len(), 1, "{sharers:?}");
+    assert!(sharers[0].iter().all(|number| !number.is_multiple_of(2)), "{sharers:?} share what was claimed");
+}
+
+#[test]
+fn what_was_claimed_outlives_its_pool_on_sqlite() {
+    what_was_claimed_outlives_its_pool(UP);
+}
+
+#[test]
+fn what_was_claimed_outlives_its_pool_with_four_servers_on_postgresql() {
+    if !quick() {
+        what_was_claimed_outlives_its_pool(Shape::FleetPostgres { servers: 4, workers: 2 });
+    }
 }
