@@ -8,6 +8,7 @@ mod deployments;
 mod house;
 mod latency;
 mod logs;
+mod matching;
 mod planning;
 mod postgres;
 mod reading;
@@ -23,8 +24,8 @@ use crate::{postgres::Server, report::Report};
 
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-const NAMES: [&str; 8] =
-    ["deployments", "claims", "latency", "planning", "logs", "reading", "terraform", "startup"];
+const NAMES: [&str; 9] =
+    ["deployments", "claims", "latency", "planning", "matching", "logs", "reading", "terraform", "startup"];
 
 const OPTIONS: [&str; 2] = ["--json", "--statements"];
 
@@ -64,7 +65,7 @@ fn run(names: &[String], options: &[String]) -> Outcome<ExitCode> {
     let folder = tempfile::Builder::new().prefix("conductor-bench-").tempdir()?;
     let wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let needs_postgres =
-        ["deployments", "claims", "latency", "logs", "reading"].iter().any(|name| wanted(name));
+        ["deployments", "claims", "latency", "matching", "logs", "reading"].iter().any(|name| wanted(name));
     // Before the runtime, on this thread: the server ends with the thread that started it.
     let postgres = if needs_postgres { Server::start(folder.path(), given("--statements"))? } else { None };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -89,6 +90,7 @@ async fn measure(bench: &Bench, wanted: &impl Fn(&str) -> bool, report: &mut Rep
             "claims" => claims::measure(bench, report).await,
             "latency" => latency::measure(bench, report).await,
             "planning" => planning::measure(report),
+            "matching" => matching::measure(bench, report).await,
             "logs" => logs::measure(bench, report).await,
             "reading" => reading::measure(bench, report).await,
             "terraform" => terraform::measure(bench, report).await,
