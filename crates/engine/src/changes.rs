@@ -269,7 +269,8 @@ impl Engine {
                         }
                         let fault =
                             serde_json::to_value(Fault::new(code, message.clone())).unwrap_or_default();
-                        tx.end_change(id, change.status, ChangeStatus::Failed, Some(&fault), context.now())
+                        let (kind, from) = (change.kind, change.status);
+                        tx.end_change(id, kind, from, ChangeStatus::Failed, Some(&fault), context.now())
                     })
                     .await
             }
@@ -466,7 +467,8 @@ fn accept(
     {
         let fault = Fault::new(ErrorCode::Superseded, format!("replaced by {id} before it started"));
         let fault = serde_json::to_value(fault).unwrap_or_default();
-        tx.end_change(waiting.id, waiting.status, ChangeStatus::Cancelled, Some(&fault), now)?;
+        let (kind, from) = (waiting.kind, waiting.status);
+        tx.end_change(waiting.id, kind, from, ChangeStatus::Cancelled, Some(&fault), now)?;
     }
     let timeout = asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     tx.insert_change(&NewChange {

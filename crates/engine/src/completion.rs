@@ -28,18 +28,10 @@ pub(crate) fn fresh_lines<'u>(row: &OperationRow, update: &'u Update) -> &'u [Lo
     &update.lines[known..]
 }
 
-/// How a completion was taken.
-pub(crate) struct Ended {
-    pub kind: OperationKind,
-    pub status: OperationStatus,
-    pub seconds: f64,
-    pub change_over: bool,
-}
+/// Whether a change ended with the operation.
+type Settled = bool;
 
-/// Where the operation stands now, and whether a change ended with it.
-type Settled = (OperationStatus, bool);
-
-/// The end of a job, in one transaction that is valid only for its fence.
+/// The end of a job, in one transaction that is valid only for its fence. Tells whether a change ended with it.
 pub(crate) fn complete(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -47,7 +39,7 @@ pub(crate) fn complete(
     completion: &Completion,
     digest: &[u8],
     domains_first: bool,
-) -> Result<Option<Ended>> {
+) -> Result<bool> {
     let now = context.now();
     if domains_first {
         let change = tx.operation(claim.operation)?.ok_or_else(lost)?.change;
@@ -57,7 +49,7 @@ pub(crate) fn complete(
     let locked = tx.lock_operation_with_inputs(claim.operation)?.ok_or_else(lost)?;
     let (row, given) = (locked.row, locked.inputs);
     if row.fence == claim.fence && row.result_digest.as_deref() == Some(digest) {
-        return Ok(None);
+        return Ok(false);
     }
     if row.fence != claim.fence || row.status != OperationStatus::InProgress {
         return Err(lost());
@@ -73,7 +65,7 @@ pub(crate) fn complete(
     };
     let fresh = fresh_lines(&row, &completion.rest);
     let mut masked = None;
-    let (status, change_over) = match (&completion.result, &resource) {
+    let change_over = match (&completion.result, &resource) {
         (JobResult::Done(done), Some(resource)) => destroyed(tx, context, &row, resource, done, digest, now)?,
         (JobResult::Done(done), None) if row.resource.is_some() => {
             let (settled, lines) = applied(tx, context, &row, given.as_deref(), done, fresh, digest, now)?;
@@ -86,7 +78,7 @@ pub(crate) fn complete(
                     let mut progress = Progress::new(tx, context, now);
                     progress.succeeded(&row, Some(digest.to_vec()))?;
                     progress.settle()?;
-                    (OperationStatus::Succeeded, !progress.ended.is_empty())
+                    !progress.ended.is_empty()
                 }
                 Err(Error::Refused { message, .. }) => {
                     let failure = Failure::invalid(message);
@@ -108,8 +100,7 @@ pub(crate) fn complete(
     }
     // Last: every completion of a change meets at its log.
     tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;
-    let seconds = row.started_at.map_or(0.0, |at| (now - at) as f64 / 1e6);
-    Ok(Some(Ended { kind: row.kind, status, seconds, change_over }))
+    Ok(change_over)
 }
 
 fn destroyed(
@@ -137,7 +128,7 @@ fn destroyed(
     progress.gone(resource.id)?;
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok((OperationStatus::Succeeded, !progress.ended.is_empty()))
+    Ok(!progress.ended.is_empty())
 }
 
 /// Made or changed. Where secrets came out of it, the lines to keep are masked ones.
@@ -197,7 +188,7 @@ fn applied(
     }
     progress.succeeded(row, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok(((OperationStatus::Succeeded, !progress.ended.is_empty()), masked))
+    Ok((!progress.ended.is_empty(), masked))
 }
 
 /// For people: what may exist and is not on record.
@@ -280,7 +271,7 @@ fn fail(
                 now,
             )?;
         }
-        return Ok((OperationStatus::Queued, false));
+        return Ok(false);
     }
     let status = match failure.code {
         FailureCode::TimedOut => OperationStatus::TimedOut,
@@ -302,7 +293,7 @@ fn fail(
     progress.event("operation.failed", "conductor", Some(row.change), row.resource, Some(row.id), told)?;
     progress.failed(row, status, fault, Some(digest.to_vec()))?;
     progress.settle()?;
-    Ok((status, !progress.ended.is_empty()))
+    Ok(!progress.ended.is_empty())
 }
 
 fn failure_word(code: FailureCode) -> &'static str {

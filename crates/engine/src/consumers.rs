@@ -40,7 +40,7 @@ fn noted(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow, actor: &str, now
         timeout_at: None,
         now,
     })?;
-    tx.end_change(id, ChangeStatus::Pending, ChangeStatus::Succeeded, None, now)?;
+    tx.end_change(id, ChangeKind::Resource, ChangeStatus::Pending, ChangeStatus::Succeeded, None, now)?;
     Ok(id)
 }
 

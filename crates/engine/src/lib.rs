@@ -28,7 +28,7 @@ mod views;
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -38,8 +38,9 @@ use uuid::Uuid;
 
 pub use access::{Principal, Role};
 pub use clock::{Clock, RandomIds, SystemClock};
+pub use conductor_store::{BUCKETS, Histogram};
 pub use conductor_store::{Error, Result};
-pub use metrics::{BUCKETS, Histogram, Metrics};
+pub use metrics::{Gauges, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};
 pub use views::{LogQuery, Query};
 
@@ -86,7 +87,9 @@ pub struct Engine {
     pub(crate) owners: Option<owners::Owners>,
     worker: WorkerId,
     pub(crate) reaper: Mutex<sweep::Reaper>,
-    pub(crate) counters: Arc<metrics::Counters>,
+    /// Leases taken from workers that were lost.
+    pub(crate) reaped: AtomicU64,
+    pub(crate) gauges: metrics::Kept,
     pub(crate) turns: turns::Turns,
     /// By token hash, for a moment.
     pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
@@ -132,7 +135,8 @@ impl Engine {
             owners,
             worker: WorkerId(process),
             reaper: Mutex::default(),
-            counters: Arc::default(),
+            reaped: AtomicU64::new(0),
+            gauges: metrics::Kept::default(),
             turns: turns::Turns::default(),
             principals: Mutex::default(),
             seen: Mutex::default(),

@@ -99,7 +99,7 @@ impl WorkerLink for Engine {
     async fn complete(&self, claim: Claim, completion: Completion) -> LinkResult<()> {
         let body = serde_json::to_vec(&completion.result).unwrap_or_default();
         let digest: Vec<u8> = Sha256::digest(&body).to_vec();
-        let (context, counters) = (self.context.clone(), self.counters.clone());
+        let context = self.context.clone();
         // Completions of one change meet at its rows: they queue here rather than on connections.
         let turn = self.turns.of(claim.operation);
         let _turn = match &turn {
@@ -107,7 +107,7 @@ impl WorkerLink for Engine {
             None => None,
         };
         let mut domains_first = false;
-        let ended = self
+        let change_over = self
             .db
             .write(move |tx| {
                 let ended = complete(tx, &context, claim, &completion, &digest, domains_first);
@@ -117,11 +117,7 @@ impl WorkerLink for Engine {
             .await
             .map_err(refused)?;
         self.turns.done(claim.operation);
-        let Some(ended) = ended else { return Ok(()) };
-        counters.ended(ended.kind, ended.status, ended.seconds);
-        if ended.change_over
-            && let Err(error) = self.promote_waiting().await
-        {
+        if change_over && let Err(error) = self.promote_waiting().await {
             tracing::warn!(%error, "promotion waits for the sweep");
         }
         Ok(())

@@ -1,77 +1,92 @@
-//! How it is doing, in numbers.
+//! How it is doing, in numbers: what this process counted, and how things stand in the database.
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
+    time::{Duration, Instant},
 };
 
-use conductor_domain::lifecycle::{OperationKind, OperationStatus};
-use conductor_store::Result;
+use conductor_domain::lifecycle::{ChangeKind, ChangeStatus};
+use conductor_store::{Counted, Result, gauges::QueueDepth};
+use tokio::sync::Mutex;
 
-use crate::Engine;
+use crate::{Engine, pools::pool_members};
 
-/// What happened since the start, for `/metrics`.
-#[derive(Default)]
-pub struct Counters {
-    pub ended: Mutex<BTreeMap<(String, String), u64>>,
-    pub durations: Mutex<BTreeMap<String, Histogram>>,
-    pub reaped: AtomicU64,
-}
+/// However many ask, the database is looked at once in this time.
+const KEPT: Duration = Duration::from_secs(1);
+/// Not heard of for this long, in microseconds.
+const WORKER_QUIET: i64 = 30_000_000;
+const WORKER_DEAD: i64 = 120_000_000;
 
-#[derive(Clone, Debug, Default)]
-pub struct Histogram {
-    pub buckets: [u64; 12],
-    pub count: u64,
-    pub sum: f64,
-}
-
-pub const BUCKETS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];
-
-impl Counters {
-    pub fn ended(&self, kind: OperationKind, status: OperationStatus, seconds: f64) {
-        if let Ok(mut ended) = self.ended.lock() {
-            *ended.entry((kind.to_string(), status.to_string())).or_default() += 1;
-        }
-        if let Ok(mut durations) = self.durations.lock() {
-            let histogram = durations.entry(kind.to_string()).or_default();
-            histogram.count += 1;
-            histogram.sum += seconds;
-            for (bucket, limit) in histogram.buckets.iter_mut().zip(BUCKETS) {
-                *bucket += u64::from(seconds <= limit);
-            }
-        }
+/// What a worker is called by when it was last heard of.
+pub(crate) fn worker_state(now: i64, seen: i64) -> &'static str {
+    match now - seen {
+        age if age > WORKER_DEAD => "dead",
+        age if age > WORKER_QUIET => "quiet",
+        _ => "live",
     }
 }
 
+/// How things stand, in all processes that share the database.
 #[derive(Clone, Debug, Default)]
+pub struct Gauges {
+    pub at: i64,
+    /// By manager.
+    pub queues: BTreeMap<String, QueueDepth>,
+    /// By state.
+    pub workers: BTreeMap<&'static str, u64>,
+    /// Changes that are not over.
+    pub changes: BTreeMap<(ChangeKind, ChangeStatus), i64>,
+    /// Members by pool and how they stand.
+    pub pools: BTreeMap<(String, &'static str), u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Option<(Instant, Arc<Gauges>)>>);
+
+#[derive(Clone, Debug)]
 pub struct Metrics {
-    /// By kind and status.
-    pub ended: BTreeMap<(String, String), u64>,
-    pub durations: BTreeMap<String, Histogram>,
-    pub queue_depth: i64,
-    pub queue_age_seconds: f64,
-    pub workers: BTreeMap<String, u64>,
+    pub counted: Counted,
     pub reaped: u64,
+    /// `None`: the database does not answer.
+    pub gauges: Option<Arc<Gauges>>,
 }
 
 impl Engine {
-    pub async fn metrics(&self) -> Result<Metrics> {
-        let now = self.context.now();
-        let (queue_depth, oldest) = self.db.read(move |tx| tx.queue_depth(now)).await?;
-        let mut workers = BTreeMap::from([("alive".to_owned(), 0), ("quiet".to_owned(), 0)]);
-        for worker in self.workers().await? {
-            *workers.entry(worker.state).or_default() += 1;
+    pub async fn metrics(&self) -> Metrics {
+        let gauges = self.gauges().await;
+        if let Err(error) = &gauges {
+            tracing::warn!(%error, "how things stand cannot be told");
         }
-        Ok(Metrics {
-            ended: self.counters.ended.lock().map(|ended| ended.clone()).unwrap_or_default(),
-            durations: self.counters.durations.lock().map(|durations| durations.clone()).unwrap_or_default(),
-            queue_depth,
-            queue_age_seconds: oldest.map_or(0.0, |at| (now - at).max(0) as f64 / 1e6),
-            workers,
-            reaped: self.counters.reaped.load(Ordering::Relaxed),
-        })
+        Metrics {
+            gauges: gauges.ok(),
+            counted: self.db.counted(),
+            reaped: self.reaped.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn gauges(&self) -> Result<Arc<Gauges>> {
+        let mut kept = self.gauges.0.lock().await;
+        if let Some((_, gauges)) = kept.as_ref().filter(|(at, _)| at.elapsed() < KEPT) {
+            return Ok(gauges.clone());
+        }
+        let context = self.context.clone();
+        let look = self.db.read(move |tx| {
+            let now = context.now();
+            let mut workers = BTreeMap::from([("live", 0), ("quiet", 0), ("dead", 0)]);
+            for seen in tx.workers_seen(context.organisation)? {
+                *workers.entry(worker_state(now, seen)).or_default() += 1;
+            }
+            Ok(Gauges {
+                at: now,
+                queues: tx.queue_depths(context.organisation, now)?,
+                workers,
+                changes: tx.open_changes()?,
+                pools: pool_members(tx, &context)?,
+            })
+        });
+        let gauges = Arc::new(look.await?);
+        *kept = Some((Instant::now(), gauges.clone()));
+        Ok(gauges)
     }
 }

@@ -324,6 +324,26 @@ impl Standing {
     }
 }
 
+/// How many members of each pool are ready, claimed, being made, failed: by pool and word.
+pub(crate) fn pool_members(
+    tx: &mut Tx<'_>,
+    context: &Context,
+) -> Result<BTreeMap<(String, &'static str), u64>> {
+    let mut members = BTreeMap::new();
+    for row in tx.pools(context.organisation)? {
+        let standing = Standing::of(tx.members(row.id)?);
+        for (word, count) in [
+            ("ready", standing.ready.len() as u64),
+            ("claimed", standing.claimed),
+            ("creating", standing.creating),
+            ("failed", standing.failed.len() as u64),
+        ] {
+            members.insert((row.name.clone(), word), count);
+        }
+    }
+    Ok(members)
+}
+
 fn pool_view(tx: &mut Tx<'_>, context: &Context, row: &PoolRow) -> Result<Pool> {
     let definition = definition(tx, context, row)?;
     let standing = Standing::of(tx.members(row.id)?);

@@ -77,7 +77,7 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// An operation is done; what came after it may go on.
     pub fn succeeded(&mut self, row: &OperationRow, digest: Option<Vec<u8>>) -> Result<()> {
-        self.tx.end_operation(row.id, row.status, OperationStatus::Succeeded, digest, None, self.now)?;
+        self.tx.end_operation(row, OperationStatus::Succeeded, digest, None, self.now)?;
         self.count(row.change, false);
         let ready = self.tx.advance_successors(row.id)?;
         self.go_on(ready)
@@ -146,7 +146,7 @@ impl<'p, 't> Progress<'p, 't> {
         digest: Option<Vec<u8>>,
     ) -> Result<()> {
         let fault = Fault { operation: Some(row.id), ..fault };
-        self.tx.end_operation(row.id, row.status, to, digest, Some(&document(&fault)), self.now)?;
+        self.tx.end_operation(row, to, digest, Some(&document(&fault)), self.now)?;
         self.count(row.change, true);
         self.errors.entry(row.change).or_insert_with(|| fault.clone());
         self.hold_back(row, &fault)
@@ -176,14 +176,7 @@ impl<'p, 't> Progress<'p, 't> {
 
     /// An operation that has not started will not; its resource goes back to where it was.
     pub fn cancel(&mut self, row: &OperationRow, fault: &Fault, failed: bool) -> Result<()> {
-        self.tx.end_operation(
-            row.id,
-            row.status,
-            OperationStatus::Cancelled,
-            None,
-            Some(&document(fault)),
-            self.now,
-        )?;
+        self.tx.end_operation(row, OperationStatus::Cancelled, None, Some(&document(fault)), self.now)?;
         self.tx.drop_waits(row.id)?;
         self.count(row.change, failed);
         if failed {
@@ -229,14 +222,7 @@ impl<'p, 't> Progress<'p, 't> {
             return Err(moved());
         }
         let fault = Fault::new(ErrorCode::Cancelled, "called off: it is wanted again");
-        self.tx.end_operation(
-            row.id,
-            row.status,
-            OperationStatus::Cancelled,
-            None,
-            Some(&document(&fault)),
-            self.now,
-        )?;
+        self.tx.end_operation(&row, OperationStatus::Cancelled, None, Some(&document(&fault)), self.now)?;
         self.tx.drop_waits(row.id)?;
         // Begun once, it may be gone already: it is made again.
         let to = if row.attempt > 0 {
@@ -296,7 +282,7 @@ impl<'p, 't> Progress<'p, 't> {
             (_, error) => error.clone(),
         };
         let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
-        self.tx.end_change(id, change.status, status, error.as_ref(), self.now)?;
+        self.tx.end_change(id, change.kind, change.status, status, error.as_ref(), self.now)?;
         self.ended.push(id);
         let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };
         let told = json!({ "status": status, "kind": change.kind, "error": error });

@@ -190,7 +190,7 @@ impl Engine {
                 })
                 .await?;
             if reaped {
-                self.counters.reaped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                self.reaped.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ use serde_json::{Map, Value};
 use crate::{
     Context, Engine,
     changes::change,
+    metrics::worker_state,
     planning::load_rules,
     refusal::{not_found, refuse},
     steps::open_outputs,
@@ -33,7 +34,6 @@ use crate::{
 };
 
 const PAGE: i64 = 50;
-const WORKER_QUIET: i64 = 30_000_000;
 
 /// What a list is narrowed to; names, as people write them.
 #[derive(Clone, Debug, Default)]
@@ -608,7 +608,7 @@ impl Engine {
                 name,
                 managers: serde_json::from_value(document["managers"].clone()).unwrap_or_default(),
                 isolation: serde_json::from_value(document["isolation"].clone()).unwrap_or_default(),
-                state: if now - seen > WORKER_QUIET { "quiet".into() } else { "alive".into() },
+                state: worker_state(now, seen).into(),
                 seen_at: Time(seen),
             })
             .collect())

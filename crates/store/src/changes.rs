@@ -262,12 +262,14 @@ impl Tx<'_> {
     pub fn end_change(
         &mut self,
         id: ChangeId,
+        kind: ChangeKind,
         from: ChangeStatus,
         to: ChangeStatus,
         error: Option<&Json>,
         now: i64,
     ) -> Result<()> {
         self.wake();
+        self.tally.change(kind, to);
         self.put_one(
             "UPDATE changes SET prev_status = $2, status = $3, slot = NULL, error = $4, completed_at = $5, updated_at = $5
              WHERE id = $1 AND status = $2",

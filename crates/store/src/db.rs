@@ -10,7 +10,9 @@ use std::{
 
 use tokio::sync::{oneshot, watch};
 
-use crate::{Error, Result, postgres::Postgres, seal::Sealer, sqlite::Sqlite, tx::Tx};
+use crate::{
+    Counted, Error, Result, counters::Counters, postgres::Postgres, seal::Sealer, sqlite::Sqlite, tx::Tx,
+};
 
 /// A queued use case: run inside a transaction, told how the commit went.
 pub(crate) trait Work: Send {
@@ -61,6 +63,7 @@ pub struct Hub {
     gate: (Mutex<()>, Condvar),
     /// Tells other processes; PostgreSQL's notifier.
     pub(crate) outside: Mutex<Option<crossbeam_channel::Sender<()>>>,
+    pub(crate) counters: Counters,
 }
 
 impl Hub {
@@ -70,6 +73,7 @@ impl Hub {
             watchers: AtomicUsize::new(0),
             gate: (Mutex::new(()), Condvar::new()),
             outside: Mutex::new(None),
+            counters: Counters::default(),
         })
     }
 
@@ -146,7 +150,7 @@ impl Db {
             Kind::Sqlite(sqlite) => &sqlite.writer,
             Kind::Postgres(postgres) => &postgres.writers,
         };
-        submit(queue, body).await
+        submit(queue, body).await.inspect_err(|error| self.hub.counters.failed(error))
     }
 
     /// Looks something up, on one consistent view.
@@ -158,13 +162,18 @@ impl Db {
             Kind::Sqlite(sqlite) => &sqlite.readers,
             Kind::Postgres(postgres) => &postgres.readers,
         };
-        submit(queue, body).await
+        submit(queue, body).await.inspect_err(|error| self.hub.counters.failed(error))
     }
 
     pub fn watch(&self) -> Watch {
         self.hub.watchers.fetch_add(1, Ordering::AcqRel);
         self.hub.gate.1.notify_all();
         Watch { hub: self.hub.clone(), bell: self.hub.bell.subscribe() }
+    }
+
+    /// What this process has counted since it started.
+    pub fn counted(&self) -> Counted {
+        self.hub.counters.counted()
     }
 
     pub fn sealer(&self) -> Arc<Sealer> {

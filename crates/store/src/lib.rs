@@ -5,8 +5,10 @@
 pub mod catalogue;
 pub mod changes;
 pub mod consumers;
+mod counters;
 mod db;
 pub mod dependencies;
+pub mod gauges;
 pub mod logs;
 pub mod matching;
 mod migrate;
@@ -22,6 +24,7 @@ pub mod states;
 mod tx;
 mod value;
 
+pub use counters::{BUCKETS, Counted, Histogram};
 pub use db::{Db, Watch};
 pub use migrate::SCHEMA;
 pub use open::{OpenOptions, Opened};

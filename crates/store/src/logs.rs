@@ -42,6 +42,8 @@ impl Tx<'_> {
         let owner = Owner { organisation, kind: "log", id: change.0.as_bytes() };
         let body = self.sealer().seal(owner, &pack(lines)?)?;
         let count = lines.len() as i64;
+        let oldest = lines.iter().map(|line| line.at).min().unwrap_or(now);
+        self.tally.lines(count as u64, (now - oldest).max(0) as f64 / 1e6);
         self.put_one(
             "UPDATE log_heads SET next_seq = next_seq + $2 WHERE change_id = $1",
             params![change, count],

@@ -95,8 +95,7 @@ impl OpenOptions {
         let connection = open_connection(&path)?;
         connection.execute_batch("BEGIN IMMEDIATE")?;
         let placeholder = Sealer::new(&MasterKey::generate()?);
-        let mut tx =
-            Tx { backend: Backend::Sqlite(&connection), sealer: placeholder, wake: false, made_queue: false };
+        let mut tx = Tx::new(Backend::Sqlite(&connection), placeholder);
         let migrated = migrate::run(&mut tx)?;
         let (sealer, key_made) = self.unlock(&mut tx)?;
         connection.execute_batch("COMMIT")?;
@@ -112,12 +111,7 @@ impl OpenOptions {
         let mut session = PgSession::connect(&config)?;
         session.batch("BEGIN")?;
         let placeholder = Sealer::new(&MasterKey::generate()?);
-        let mut tx = Tx {
-            backend: Backend::Postgres(&mut session),
-            sealer: placeholder,
-            wake: false,
-            made_queue: false,
-        };
+        let mut tx = Tx::new(Backend::Postgres(&mut session), placeholder);
         let migrated = if self.migrate { migrate::run(&mut tx)? } else { false };
         let found = migrate::version(&mut tx)?;
         if found < SCHEMA {

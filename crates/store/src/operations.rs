@@ -381,20 +381,21 @@ impl Tx<'_> {
         row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
     }
 
-    /// The end of an operation, from a status it must have.
+    /// The end of an operation, from the status it must still have.
     pub fn end_operation(
         &mut self,
-        id: OperationId,
-        from: OperationStatus,
+        row: &OperationRow,
         to: OperationStatus,
         digest: Option<Vec<u8>>,
         error: Option<&Json>,
         now: i64,
     ) -> Result<()> {
+        let seconds = row.started_at.map(|at| (now - at).max(0) as f64 / 1e6);
+        self.tally.operation(row.kind, to, seconds);
         self.put_one(
             "UPDATE operations SET prev_status = $2, status = $3, result_digest = $4, error = $5, completed_at = $6
              WHERE id = $1 AND status = $2",
-            params![id, from.as_str(), to.as_str(), digest, error, now],
+            params![row.id, row.status.as_str(), to.as_str(), digest, error, now],
         )
     }
 
@@ -576,15 +577,6 @@ impl Tx<'_> {
             &values,
         )?;
         rows.iter().map(|row| row.id(0)).collect()
-    }
-
-    /// How many are ready, and since when the oldest.
-    pub fn queue_depth(&mut self, now: i64) -> Result<(i64, Option<i64>)> {
-        let row = self.query_one(
-            "SELECT count(*), min(not_before) FROM operations WHERE status = 'queued' AND not_before <= $1",
-            params![now],
-        )?;
-        row.map_or(Ok((0, None)), |row| Ok((row.int(0)?, row.opt(1, Row::int)?)))
     }
 
     pub fn see_worker(

@@ -13,6 +13,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Statement, error::SqlS
 
 use crate::{
     Error, Result, Row, Value,
+    counters::Counters,
     db::{Hub, Work},
     seal::Sealer,
     sqlite::spawn,
@@ -232,6 +233,7 @@ fn session_loop(
                     Err(error) => {
                         work.refuse(error);
                         if attempt < 4 {
+                            hub.counters.retried();
                             std::thread::sleep(Duration::from_millis(50 << attempt));
                             continue;
                         }
@@ -240,10 +242,11 @@ fn session_loop(
                 };
             }
             let Some(open) = session.as_mut() else { break };
-            wake = transact(open, work.as_mut(), write, sealer);
+            wake = transact(open, work.as_mut(), write, sealer, &hub.counters);
             if !work.may_retry() || attempt == TRIES {
                 break;
             }
+            hub.counters.retried();
             std::thread::sleep(Duration::from_millis(attempt as u64));
         }
         work.reply(Ok(()));
@@ -253,32 +256,36 @@ fn session_loop(
     }
 }
 
-fn transact(session: &mut PgSession, work: &mut dyn Work, write: bool, sealer: &Arc<Sealer>) -> bool {
+fn transact(
+    session: &mut PgSession,
+    work: &mut dyn Work,
+    write: bool,
+    sealer: &Arc<Sealer>,
+    counters: &Counters,
+) -> bool {
     session.deferred.clear();
     session.begin = Some(if write { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" });
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut tx = Tx {
-            backend: Backend::Postgres(session),
-            sealer: sealer.clone(),
-            wake: false,
-            made_queue: false,
-        };
-        (work.run(&mut tx), tx.wake)
+        let mut tx = Tx::new(Backend::Postgres(session), sealer.clone());
+        (work.run(&mut tx), tx.wake, tx.tally)
     }));
     match attempt {
-        Ok((true, _)) if session.begin.is_some() && session.deferred.is_empty() => {
+        Ok((true, ..)) if session.begin.is_some() && session.deferred.is_empty() => {
             session.begin = None;
             false
         }
-        Ok((true, wake)) => match session.batch("COMMIT") {
-            Ok(()) => wake,
+        Ok((true, wake, tally)) => match session.batch("COMMIT") {
+            Ok(()) => {
+                counters.committed(tally);
+                wake
+            }
             Err(error) => {
                 work.refuse(error);
                 session.roll_back();
                 false
             }
         },
-        Ok((false, _)) => {
+        Ok((false, ..)) => {
             session.roll_back();
             false
         }

@@ -18,6 +18,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::{
     Error, Result, Row, Value,
+    counters::Tally,
     db::{Hub, Work},
     seal::Sealer,
     tx::{Backend, Tx},
@@ -125,7 +126,7 @@ fn write_loop(
 ) {
     while let Ok(first) = writes.recv() {
         let mut done: Vec<Box<dyn Work>> = Vec::new();
-        let mut wake = false;
+        let (mut wake, mut tallies) = (false, Vec::new());
         let result = (|| {
             let _turn = Turn::take(lock)?;
             connection.execute_batch("BEGIN IMMEDIATE")?;
@@ -133,7 +134,12 @@ fn write_loop(
             let mut next = Some(first);
             while let Some(mut work) = next.take() {
                 match &newer {
-                    Ok(false) => wake |= run_in_savepoint(connection, work.as_mut(), sealer),
+                    Ok(false) => {
+                        if let Some((wakes, tally)) = run_in_savepoint(connection, work.as_mut(), sealer) {
+                            wake |= wakes;
+                            tallies.push(tally);
+                        }
+                    }
                     Ok(true) => work.refuse(Error::NewerSchema),
                     Err(error) => work.refuse(Error::Corrupt(error.to_string())),
                 }
@@ -147,6 +153,9 @@ fn write_loop(
             })?;
             Ok::<(), Error>(())
         })();
+        if result.is_ok() {
+            tallies.into_iter().for_each(|tally| hub.counters.committed(tally));
+        }
         let outcome = result.map_err(|error| error.to_string());
         for work in done {
             work.reply(outcome.clone());
@@ -157,31 +166,30 @@ fn write_loop(
     }
 }
 
-/// Whether somebody is to be woken. A closure that fails or panics leaves nothing behind.
-fn run_in_savepoint(connection: &Connection, work: &mut dyn Work, sealer: &Arc<Sealer>) -> bool {
+/// Whether somebody is to be woken, and what there is to count. A closure that fails or panics leaves nothing behind.
+fn run_in_savepoint(
+    connection: &Connection,
+    work: &mut dyn Work,
+    sealer: &Arc<Sealer>,
+) -> Option<(bool, Tally)> {
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
         connection.execute_batch("SAVEPOINT work")?;
-        let mut tx = Tx {
-            backend: Backend::Sqlite(connection),
-            sealer: sealer.clone(),
-            wake: false,
-            made_queue: false,
-        };
+        let mut tx = Tx::new(Backend::Sqlite(connection), sealer.clone());
         let kept = work.run(&mut tx);
-        let wake = tx.wake;
+        let (wake, tally) = (tx.wake, tx.tally);
         connection.execute_batch(if kept { "RELEASE work" } else { "ROLLBACK TO work; RELEASE work" })?;
-        Ok::<bool, Error>(kept && wake)
+        Ok::<_, Error>(kept.then_some((wake, tally)))
     }));
     match attempt {
-        Ok(Ok(wake)) => wake,
+        Ok(Ok(kept)) => kept,
         Ok(Err(error)) => {
             work.refuse(error);
-            false
+            None
         }
         Err(_) => {
             let _ = connection.execute_batch("ROLLBACK TO work; RELEASE work");
             work.refuse(Error::Corrupt("a use case panicked; nothing of it was kept".into()));
-            false
+            None
         }
     }
 }
@@ -190,12 +198,7 @@ fn read_loop(connection: &Connection, reads: &Receiver<Box<dyn Work>>, sealer: &
     while let Ok(mut work) = reads.recv() {
         let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
             connection.execute_batch("BEGIN")?;
-            let mut tx = Tx {
-                backend: Backend::Sqlite(connection),
-                sealer: sealer.clone(),
-                wake: false,
-                made_queue: false,
-            };
+            let mut tx = Tx::new(Backend::Sqlite(connection), sealer.clone());
             work.run(&mut tx);
             connection.execute_batch("ROLLBACK")?;
             Ok::<(), Error>(())

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::{Error, Result, Row, Value, postgres::PgSession, seal::Sealer};
+use crate::{Error, Result, Row, Value, counters::Tally, postgres::PgSession, seal::Sealer};
 
 pub(crate) enum Backend<'a> {
     Sqlite(&'a rusqlite::Connection),
@@ -25,9 +25,14 @@ pub struct Tx<'a> {
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) wake: bool,
     pub(crate) made_queue: bool,
+    pub(crate) tally: Tally,
 }
 
-impl Tx<'_> {
+impl<'a> Tx<'a> {
+    pub(crate) fn new(backend: Backend<'a>, sealer: Arc<Sealer>) -> Self {
+        Self { backend, sealer, wake: false, made_queue: false, tally: Tally::default() }
+    }
+
     pub fn query(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>> {
         match &mut self.backend {
             Backend::Sqlite(connection) => crate::sqlite::query(connection, sql, params),

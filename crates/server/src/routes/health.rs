@@ -25,6 +25,6 @@ async fn ready(State(app): State<App>) -> Answer<&'static str> {
 }
 
 async fn show_metrics(State(app): State<App>, _: Reader) -> Answer<impl IntoResponse> {
-    let text = metrics::render(&app.engine.metrics().await?);
+    let text = metrics::render(&app.engine.metrics().await);
     Ok(([("content-type", "text/plain; version=0.0.4")], text))
 }
