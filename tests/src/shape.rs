@@ -40,20 +40,32 @@ impl House {
         Self::of_release(shape, lease, conductor())
     }
 
+    /// With settings for every process of it.
+    pub fn with_settings(shape: Shape, settings: &[(&str, &str)]) -> Self {
+        Self::build(shape, settings, conductor(), None)
+    }
+
     /// All of it processes of another binary.
     pub fn of_release(shape: Shape, lease: &str, binary: &std::path::Path) -> Self {
-        Self::build(shape, lease, binary, None)
+        Self::build(shape, &[("CONDUCTOR_LEASE", lease)], binary, None)
     }
 
     /// On a database of one's own.
     pub fn on(shape: Shape, lease: &str, database: Database) -> Self {
-        Self::build(shape, lease, conductor(), Some(database))
+        Self::build(shape, &[("CONDUCTOR_LEASE", lease)], conductor(), Some(database))
     }
 
-    fn build(shape: Shape, lease: &str, binary: &std::path::Path, database: Option<Database>) -> Self {
+    fn build(
+        shape: Shape,
+        settings: &[(&str, &str)],
+        binary: &std::path::Path,
+        database: Option<Database>,
+    ) -> Self {
         let place = Place::new();
         place.use_release(binary);
-        place.set("CONDUCTOR_LEASE", lease);
+        for (name, value) in settings {
+            place.set(name, value);
+        }
         let mut house = Self { fleet: Fleet::default(), place, database: None };
         let (servers, workers) = match shape {
             Shape::Embedded => return house,
@@ -165,6 +177,19 @@ impl House {
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
         let connection = rusqlite::Connection::open_with_flags(file, flags).expect("the database");
         connection.query_row(sql, [], |row| row.get(0)).expect("a number")
+    }
+
+    /// Changes the database itself, behind Conductor's back.
+    #[track_caller]
+    pub fn execute(&self, sql: &str) {
+        if let Some(database) = &self.database {
+            database.query(sql);
+            return;
+        }
+        let connection =
+            rusqlite::Connection::open(self.place.path("data/conductor.db")).expect("the database");
+        connection.busy_timeout(seconds(10)).expect("a time limit");
+        connection.execute_batch(sql).expect("the statement");
     }
 
     /// Nothing lives: no resource, no thing, no lock, no operation under way. What a change left to another change of

@@ -1,5 +1,6 @@
 //! The integration tests: one binary, one PostgreSQL server, many places.
 
+mod alerts;
 mod api;
 mod changes;
 mod chaos;

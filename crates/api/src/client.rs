@@ -8,9 +8,9 @@ use conductor_domain::ids::{ChangeId, OperationId, ResourceId, TokenId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::types::{
-    Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
+    Alert, Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
     DeploymentRequest, DestroyRequest, Environment, Event, LogPage, Operation, OutputsByRequirement, Page,
-    Pool, Problem, Resource, Rule, Template, Token, TokenRequest, WorkerInfo,
+    Pool, Problem, Resource, Rule, SilenceRequest, Template, Token, TokenRequest, WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -272,6 +272,15 @@ impl Client {
 
     pub async fn workers(&self) -> ClientResult<Vec<WorkerInfo>> {
         self.list("/workers", &ListFilter::default()).await
+    }
+
+    pub async fn alerts(&self) -> ClientResult<Vec<Alert>> {
+        self.list("/alerts", &ListFilter::default()).await
+    }
+
+    /// Tells nobody of an alert for so many seconds; 0 ends that.
+    pub async fn silence_alert(&self, name: &str, seconds: u64) -> ClientResult<Alert> {
+        self.send("POST", format!("/alerts/{}/silence", escape(name)), &SilenceRequest { seconds }).await
     }
 
     pub async fn events(&self, filter: &ListFilter) -> ClientResult<Vec<Event>> {

@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use conductor_domain::ids::WorkerId;
 
 use crate::{
     client::{Client, ClientError, Request, Response, Transport, escape, query},
@@ -110,6 +111,10 @@ fn on(claim: Claim, what: &str, more: &[(&str, Option<String>)]) -> String {
 impl WorkerLink for RemoteLink {
     async fn acquire(&self, ask: Acquire) -> LinkResult<Acquired> {
         self.exchange("/acquire".into(), &ask).await
+    }
+
+    async fn leave(&self, worker: WorkerId) -> LinkResult<()> {
+        self.exchange(format!("/leave/{worker}"), &()).await
     }
 
     async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated> {

@@ -4,4 +4,5 @@
 pub mod client;
 pub mod http;
 pub mod types;
+pub mod webhook;
 pub mod worker;

@@ -451,6 +451,40 @@ pub struct WorkerInfo {
     pub seen_at: Time,
 }
 
+/// Something that people should know of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Alert {
+    pub name: String,
+    pub description: String,
+    /// `ok`, `firing`, or `silenced` (whether or not it fires).
+    pub status: String,
+    pub firing: bool,
+    /// Since when it fires, or does not any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub since: Option<Time>,
+    /// What was seen when it last fired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub silenced_until: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silenced_by: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SilenceRequest {
+    /// For how long; 0 ends a silence.
+    pub seconds: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Event {

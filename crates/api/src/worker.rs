@@ -149,6 +149,11 @@ pub enum LockAnswer {
 pub trait WorkerLink: Send + Sync {
     async fn acquire(&self, ask: Acquire) -> LinkResult<Acquired>;
 
+    /// The worker has nothing left to do and will not ask again: it is not dead.
+    async fn leave(&self, _worker: WorkerId) -> LinkResult<()> {
+        Ok(())
+    }
+
     /// Lines out, lease renewed, "stop" back.
     async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated>;
 

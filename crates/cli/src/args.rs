@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use objects::{
-    ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand, ResourcesCommand,
-    TokensCommand,
+    AlertsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand,
+    ResourcesCommand, TokensCommand,
 };
 
 use crate::settings::SettingFlags;
@@ -196,6 +196,12 @@ pub enum Command {
     /// What happened, and who did it
     #[command(subcommand)]
     Events(RecordCommand),
+    /// What people should know of: failures, backlogs, dead workers, database errors, long runs
+    #[command(
+        subcommand,
+        after_help = "Alerts are looked at while `up` or a server runs. Thresholds and the webhook are settings."
+    )]
+    Alerts(AlertsCommand),
     /// Tokens for people, scripts and workers
     #[command(subcommand)]
     Tokens(TokensCommand),

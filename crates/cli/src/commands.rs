@@ -1,5 +1,6 @@
 //! What each command does: open the way to the engine, ask, show the answer.
 
+mod alerts;
 mod apply;
 mod deploy;
 mod doctor;
@@ -88,6 +89,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Pools(command) => objects::pools(&context, command).await,
         Command::Workers(command) => objects::workers(&context, command).await,
         Command::Events(command) => objects::events(&context, command).await,
+        Command::Alerts(command) => alerts::run(&context, command).await,
         Command::Tokens(command) => tokens::run(&context, command).await,
         Command::Up => serve::up(&context).await,
         Command::Server { migrate } => serve::server(&context, migrate).await,

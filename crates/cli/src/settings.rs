@@ -14,6 +14,10 @@ use conductor_worker::Aspect;
 
 use crate::failure::{Failure, Outcome};
 
+mod alerts;
+
+pub use alerts::Alerting;
+
 pub const FILE: &str = "conductor.toml";
 const DEFAULT_LISTEN: &str = "127.0.0.1:7070";
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
@@ -57,23 +61,38 @@ pub struct SettingFlags {
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 15] = [
-    "url",
-    "token",
-    "data",
-    "database_url",
-    "key",
-    "key_file",
-    "listen",
-    "admin_token",
-    "lease",
-    "workers",
-    "require_isolation",
-    "log",
-    "log_format",
-    "terraform_tool",
-    "terraform_providers",
-];
+const NAMES: [&str; 28] = join(
+    alerts::NAMES,
+    [
+        "url",
+        "token",
+        "data",
+        "database_url",
+        "key",
+        "key_file",
+        "listen",
+        "admin_token",
+        "lease",
+        "workers",
+        "require_isolation",
+        "log",
+        "log_format",
+        "terraform_tool",
+        "terraform_providers",
+    ],
+);
+
+const fn join<const A: usize, const B: usize, const ALL: usize>(
+    some: [&'static str; A],
+    more: [&'static str; B],
+) -> [&'static str; ALL] {
+    let (mut all, mut at) = ([""; ALL], 0);
+    while at < ALL {
+        all[at] = if at < B { more[at] } else { some[at - B] };
+        at += 1;
+    }
+    all
+}
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -92,6 +111,7 @@ pub struct Settings {
     pub require_isolation: Vec<Aspect>,
     pub log: Option<String>,
     pub log_json: bool,
+    pub alerts: Alerting,
     /// What managers ask the worker by name.
     pub for_managers: BTreeMap<String, String>,
     /// Which settings came from where, for `doctor`; never their values.
@@ -157,6 +177,7 @@ impl Settings {
             admin_token: find("admin_token"),
             log: find("log"),
             log_json: log_format(find("log_format").as_deref())?,
+            alerts: Alerting::read(&mut find)?,
             data,
             database_url,
             lease,

@@ -496,7 +496,7 @@ fn known_managers(tx: &mut Tx<'_>, context: &Context) -> Result<BTreeSet<String>
     let names = |document: &Value| {
         serde_json::from_value::<Vec<String>>(document["managers"].clone()).unwrap_or_default()
     };
-    Ok(workers.iter().flat_map(|(_, _, document, _)| names(document)).collect())
+    Ok(workers.iter().flat_map(|row| names(&row.document)).collect())
 }
 
 fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {

@@ -3,6 +3,7 @@
 //! It knows no HTTP and starts no programs: servers, embedded commands, tests and simulation use it as it is.
 
 mod access;
+mod alerts;
 mod bootstrap;
 mod catalogue;
 mod changes;
@@ -37,6 +38,7 @@ use conductor_store::{Db, OpenOptions};
 use uuid::Uuid;
 
 pub use access::{Principal, Role};
+pub use alerts::{ALERTS, AlertSettings, Webhook};
 pub use clock::{Clock, RandomIds, SystemClock};
 pub use conductor_store::{BUCKETS, Histogram};
 pub use conductor_store::{Error, Result};

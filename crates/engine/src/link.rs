@@ -76,6 +76,14 @@ impl WorkerLink for Engine {
         }
     }
 
+    async fn leave(&self, worker: WorkerId) -> LinkResult<()> {
+        if let Ok(mut seen) = self.seen.lock() {
+            seen.remove(&worker);
+        }
+        let now = self.context.now();
+        self.db.write(move |tx| tx.leave_worker(worker, now)).await.map_err(refused)
+    }
+
     async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated> {
         let context = self.context.clone();
         self.db

@@ -1,26 +1,33 @@
 //! How it is doing, in numbers: what this process counted, and how things stand in the database.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use conductor_domain::lifecycle::{ChangeKind, ChangeStatus};
-use conductor_store::{Counted, Result, gauges::QueueDepth};
+use conductor_store::{Counted, Result, gauges::QueueDepth, operations::WorkerRow};
 use tokio::sync::Mutex;
 
-use crate::{Engine, pools::pool_members};
+use crate::{Engine, alerts::ALERTS, pools::pool_members};
 
 /// However many ask, the database is looked at once in this time.
 const KEPT: Duration = Duration::from_secs(1);
 /// Not heard of for this long, in microseconds.
 const WORKER_QUIET: i64 = 30_000_000;
 const WORKER_DEAD: i64 = 120_000_000;
+/// Those that run for long are counted up to here.
+const MOST: i64 = 1_000;
+
+/// It said goodbye: nobody misses it.
+const LEFT: &str = "left";
 
 /// What a worker is called by when it was last heard of.
-pub(crate) fn worker_state(now: i64, seen: i64) -> &'static str {
-    match now - seen {
+pub(crate) fn worker_state(now: i64, row: &WorkerRow) -> &'static str {
+    match now - row.seen_at {
+        _ if row.left_at.is_some() => LEFT,
+        _ if row.lost_at.is_some() => "dead",
         age if age > WORKER_DEAD => "dead",
         age if age > WORKER_QUIET => "quiet",
         _ => "live",
@@ -39,6 +46,10 @@ pub struct Gauges {
     pub changes: BTreeMap<(ChangeKind, ChangeStatus), i64>,
     /// Members by pool and how they stand.
     pub pools: BTreeMap<(String, &'static str), u64>,
+    /// Running beyond half of their time.
+    pub long_running: usize,
+    /// Alerts and whether each fires.
+    pub alerts: BTreeMap<&'static str, bool>,
 }
 
 #[derive(Default)]
@@ -74,15 +85,22 @@ impl Engine {
         let look = self.db.read(move |tx| {
             let now = context.now();
             let mut workers = BTreeMap::from([("live", 0), ("quiet", 0), ("dead", 0)]);
-            for seen in tx.workers_seen(context.organisation)? {
-                *workers.entry(worker_state(now, seen)).or_default() += 1;
+            for row in tx.workers(context.organisation)? {
+                if let Some(count) = workers.get_mut(worker_state(now, &row)) {
+                    *count += 1;
+                }
             }
+            let rows = tx.alerts(context.organisation)?;
+            let firing: BTreeSet<&str> =
+                rows.iter().filter(|row| row.firing).map(|row| row.name.as_str()).collect();
             Ok(Gauges {
                 at: now,
                 queues: tx.queue_depths(context.organisation, now)?,
                 workers,
                 changes: tx.open_changes()?,
                 pools: pool_members(tx, &context)?,
+                long_running: tx.long_running(context.organisation, None, now, MOST)?.len(),
+                alerts: ALERTS.iter().map(|(name, _)| (*name, firing.contains(*name))).collect(),
             })
         });
         let gauges = Arc::new(look.await?);

@@ -267,6 +267,9 @@ fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str
     let fault = Fault { operation: Some(row.id), ..Fault::new(ErrorCode::Transient, why) };
     let error = serde_json::to_value(&fault).unwrap_or_default();
     tx.insert_attempt(&row, "lost", Some(&error), now)?;
+    if let Some(worker) = row.worker {
+        tx.lose_worker(worker, now)?;
+    }
     let resource = match row.resource {
         Some(id) => tx.resource(id)?,
         None => None,

@@ -603,13 +603,13 @@ impl Engine {
         let rows = self.db.read(move |tx| tx.workers(organisation)).await?;
         Ok(rows
             .into_iter()
-            .map(|(id, name, document, seen)| WorkerInfo {
-                id,
-                name,
-                managers: serde_json::from_value(document["managers"].clone()).unwrap_or_default(),
-                isolation: serde_json::from_value(document["isolation"].clone()).unwrap_or_default(),
-                state: worker_state(now, seen).into(),
-                seen_at: Time(seen),
+            .map(|row| WorkerInfo {
+                state: worker_state(now, &row).into(),
+                id: row.id,
+                name: row.name,
+                managers: serde_json::from_value(row.document["managers"].clone()).unwrap_or_default(),
+                isolation: serde_json::from_value(row.document["isolation"].clone()).unwrap_or_default(),
+                seen_at: Time(row.seen_at),
             })
             .collect())
     }

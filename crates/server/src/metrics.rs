@@ -125,6 +125,14 @@ fn standing(page: &mut Page, gauges: &Gauges) {
             }
         }
     }
+    let name = "conductor_deployments_long_running";
+    page.family(name, "gauge", "Deployments that have used half of their time.");
+    page.sample(name, &[], gauges.long_running);
+    let name = "conductor_alert_firing";
+    page.family(name, "gauge", "Whether each of the built-in alerts fires.");
+    for (alert, firing) in &gauges.alerts {
+        page.sample(name, &[("alert", alert)], u8::from(*firing));
+    }
     let name = "conductor_pool_members";
     page.family(name, "gauge", "Members of pools: ready, claimed, creating or failed.");
     for ((pool, state), count) in &gauges.pools {

@@ -52,11 +52,4 @@ impl Tx<'_> {
         )?;
         rows.iter().map(|row| Ok(((row.word(0)?, row.word(1)?), row.int(2)?))).collect()
     }
-
-    /// When each worker was last heard of.
-    pub fn workers_seen(&mut self, organisation: OrganisationId) -> Result<Vec<i64>> {
-        let rows =
-            self.query("SELECT seen_at FROM workers WHERE organisation_id = $1", params![organisation])?;
-        rows.iter().map(|row| row.int(0)).collect()
-    }
 }

@@ -13,8 +13,10 @@ struct Migration {
     breaking: bool,
 }
 
-const MIGRATIONS: &[Migration] =
-    &[Migration { text: include_str!("migrations/0001_start.sql"), breaking: true }];
+const MIGRATIONS: &[Migration] = &[
+    Migration { text: include_str!("migrations/0001_start.sql"), breaking: true },
+    Migration { text: include_str!("migrations/0004_alerts.sql"), breaking: false },
+];
 
 /// How many this program knows.
 pub const SCHEMA: i64 = MIGRATIONS.len() as i64;

@@ -154,6 +154,18 @@ pub struct RunningRow {
     pub lease_ms: i64,
 }
 
+#[derive(Clone, Debug)]
+pub struct WorkerRow {
+    pub id: WorkerId,
+    pub name: String,
+    pub document: Json,
+    pub seen_at: i64,
+    /// When its lease was taken away; none since it was heard of.
+    pub lost_at: Option<i64>,
+    /// When it said goodbye.
+    pub left_at: Option<i64>,
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct OperationFilter {
     pub change: Option<ChangeId>,
@@ -589,17 +601,39 @@ impl Tx<'_> {
     ) -> Result<()> {
         self.put(
             "INSERT INTO workers (id, organisation_id, name, document, seen_at) VALUES ($1, $2, $3, $4, $5)
-             ON CONFLICT (id) DO UPDATE SET document = excluded.document, seen_at = excluded.seen_at",
+             ON CONFLICT (id) DO UPDATE SET document = excluded.document, seen_at = excluded.seen_at,
+                 lost_at = NULL, left_at = NULL",
             params![id, organisation, name, document, now],
         )
     }
 
-    pub fn workers(&mut self, organisation: OrganisationId) -> Result<Vec<(WorkerId, String, Json, i64)>> {
+    /// Its lease was taken away; until it is heard of again, it is dead.
+    pub fn lose_worker(&mut self, id: WorkerId, now: i64) -> Result<()> {
+        self.put("UPDATE workers SET lost_at = $2 WHERE id = $1", params![id, now])
+    }
+
+    /// It has nothing left to do and says so.
+    pub fn leave_worker(&mut self, id: WorkerId, now: i64) -> Result<()> {
+        self.put("UPDATE workers SET left_at = $2 WHERE id = $1", params![id, now])
+    }
+
+    pub fn workers(&mut self, organisation: OrganisationId) -> Result<Vec<WorkerRow>> {
         let rows = self.query(
-            "SELECT id, name, document, seen_at FROM workers WHERE organisation_id = $1 ORDER BY seen_at DESC",
+            "SELECT id, name, document, seen_at, lost_at, left_at FROM workers WHERE organisation_id = $1 ORDER BY seen_at DESC",
             params![organisation],
         )?;
-        rows.iter().map(|row| Ok((row.id(0)?, row.text(1)?.to_owned(), row.json(2)?, row.int(3)?))).collect()
+        rows.iter()
+            .map(|row| {
+                Ok(WorkerRow {
+                    id: row.id(0)?,
+                    name: row.text(1)?.to_owned(),
+                    document: row.json(2)?,
+                    seen_at: row.int(3)?,
+                    lost_at: row.opt(4, Row::int)?,
+                    left_at: row.opt(5, Row::int)?,
+                })
+            })
+            .collect()
     }
 }
 

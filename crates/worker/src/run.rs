@@ -21,6 +21,9 @@ use crate::{
     shutdown::Shutdown, state_server::StateServer,
 };
 
+/// How long saying goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(2);
+
 /// Microseconds since 1970, for the times of log lines.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
@@ -176,7 +179,10 @@ impl Worker {
             clock: self.config.clock.clone(),
             unpacking: Mutex::new(()),
         };
-        Shift::new(self, performer, &shutdown).work(&shutdown).await.map_err(WorkerError::Refused)
+        Shift::new(self, performer, &shutdown).work(&shutdown).await.map_err(WorkerError::Refused)?;
+        // Not heard, it is taken for dead after a while, and nothing worse.
+        let _ = tokio::time::timeout(GOODBYE, self.link.leave(self.config.id)).await;
+        Ok(())
     }
 
     /// A worker of its own tells from the start what it can do; an embedded command may need no guard at all.

@@ -112,6 +112,25 @@ pub enum PoolsCommand {
     Delete { name: String },
 }
 
+#[derive(Debug, Subcommand)]
+pub enum AlertsCommand {
+    /// List alerts and how they stand
+    List(Box<ListFlags>),
+    /// Tell nobody of an alert for a while
+    #[command(
+        after_help = "Examples:\n  conductor alerts silence dead-worker --for 2h\n  conductor alerts silence dead-worker --off"
+    )]
+    Silence {
+        name: String,
+        /// For how long
+        #[arg(long = "for", value_name = "DURATION", required_unless_present = "off")]
+        length: Option<String>,
+        /// End a silence
+        #[arg(long, conflicts_with = "length")]
+        off: bool,
+    },
+}
+
 /// Objects known by their id.
 #[derive(Debug, Subcommand)]
 pub enum RecordCommand {

@@ -142,7 +142,7 @@ async fn client(context: &Context) -> Outcome<Client> {
 }
 
 /// Lists objects, or shows the first of a name or id.
-fn named<T: Serialize>(
+pub(super) fn named<T: Serialize>(
     screen: &Screen,
     command: NamedCommand,
     what: &str,

@@ -53,7 +53,7 @@ pub async fn server(context: &Context, migrate: bool) -> Outcome {
 struct House {
     engine: Arc<Engine>,
     server: JoinHandle<std::io::Result<()>>,
-    background: [JoinHandle<()>; 2],
+    background: [JoinHandle<()>; 3],
     signals: Signals,
     stop: CancellationToken,
     background_stop: CancellationToken,
@@ -86,6 +86,11 @@ impl House {
         let background = [
             tokio::spawn(engine.clone().run_background(background_stop.clone())),
             tokio::spawn(engine.clone().run_keeper(background_stop.clone())),
+            tokio::spawn(engine.clone().run_alerts(
+                settings.alerts.settings.clone(),
+                settings.alerts.webhook()?,
+                background_stop.clone(),
+            )),
         ];
         Ok(Self { engine, server, background, signals, stop, background_stop })
     }

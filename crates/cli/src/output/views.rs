@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
 use serde_json::Value;
 
-pub use lists::{applications, environments, events, outputs, pools, rules, templates, tokens, workers};
+pub use lists::{
+    alerts, applications, environments, events, outputs, pools, rules, templates, tokens, workers,
+};
 
 use super::{
     BOLD, Screen, paint, span,

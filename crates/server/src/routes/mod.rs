@@ -1,5 +1,6 @@
 //! Every public route, by what it is about.
 
+mod alerts;
 mod catalogue;
 mod deployments;
 pub mod health;
@@ -47,6 +48,8 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::create_token, objects::tokens))
         .routes(routes!(objects::revoke_token))
         .routes(routes!(hooks::git))
+        .routes(routes!(alerts::list))
+        .routes(routes!(alerts::silence))
         .routes(routes!(catalogue::apply))
         .routes(routes!(catalogue::organisations))
         .routes(routes!(catalogue::environments))

@@ -9,7 +9,10 @@ use axum::{
     routing::{get, post, put},
 };
 use conductor_api::worker::{Acquire, Claim, Completion, LinkError, StateLock, Update, WorkerLink};
-use conductor_domain::{ids::OperationId, lifecycle::ErrorCode};
+use conductor_domain::{
+    ids::{OperationId, WorkerId},
+    lifecycle::ErrorCode,
+};
 use serde::Deserialize;
 
 use crate::{
@@ -23,6 +26,7 @@ const LIMIT: usize = 96 * 1024 * 1024;
 pub fn router() -> Router<App> {
     Router::new()
         .route("/acquire", post(acquire))
+        .route("/leave/{worker}", post(leave))
         .route("/operations/{id}/update", post(update))
         .route("/operations/{id}/complete", post(complete))
         .route("/operations/{id}/blob", put(keep_blob))
@@ -59,6 +63,11 @@ impl From<LinkError> for Failed {
 
 async fn acquire(State(app): State<App>, _: WorkerCaller, Body(ask): Body<Acquire>) -> Answer<Response> {
     Ok(Json(app.engine.acquire(ask).await?).into_response())
+}
+
+async fn leave(State(app): State<App>, _: WorkerCaller, At(worker): At<WorkerId>) -> Answer<StatusCode> {
+    app.engine.leave(worker).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn update(

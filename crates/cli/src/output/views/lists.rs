@@ -1,7 +1,7 @@
 //! Lists of the objects that have few fields.
 
 use conductor_api::types::{
-    Application, Environment, Event, OutputsByRequirement, Pool, Rule, Template, Token, WorkerInfo,
+    Alert, Application, Environment, Event, OutputsByRequirement, Pool, Rule, Template, Token, WorkerInfo,
 };
 
 use super::{age, plain};
@@ -57,6 +57,20 @@ pub fn pools(screen: &Screen, pools: &[Pool]) -> String {
     });
     let header = ["NAME", "ENV", "TEMPLATE", "SIZE", "READY", "CLAIMED", "CREATING", "FAILED", "ON DEMAND"];
     table(screen, header, rows.collect())
+}
+
+pub fn alerts(screen: &Screen, items: &[Alert]) -> String {
+    let rows = items.iter().map(|item| {
+        let seen = item.message.clone().filter(|_| item.firing);
+        [
+            item.name.clone(),
+            item.status.clone(),
+            item.since.filter(|_| item.firing).map(age).unwrap_or_default(),
+            item.silenced_until.map(|until| until.to_string()).unwrap_or_default(),
+            seen.unwrap_or_else(|| item.description.clone()),
+        ]
+    });
+    table(screen, ["NAME", "STATUS", "FOR", "SILENCED UNTIL", "ABOUT"], rows.collect())
 }
 
 pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
