@@ -69,6 +69,11 @@ impl Running {
         self.signal(Signal::SIGINT);
     }
 
+    /// SIGTERM alone.
+    pub fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
     /// SIGTERM, and its end.
     #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {

@@ -29,12 +29,15 @@ mod views;
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId};
-use conductor_store::{Db, OpenOptions};
+use conductor_store::{Db, OpenOptions, SCHEMA};
 use uuid::Uuid;
 
 pub use access::{Principal, Role};
@@ -97,9 +100,13 @@ pub struct Engine {
     pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
     /// When each worker was last noted as alive.
     pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
+    draining: AtomicBool,
     pub key_made: bool,
     pub migrated: bool,
 }
+
+/// Later than this is no answer, for those who ask whether we are ready.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Opens the database and makes what every installation has. Blocking.
@@ -142,6 +149,7 @@ impl Engine {
             turns: turns::Turns::default(),
             principals: Mutex::default(),
             seen: Mutex::default(),
+            draining: AtomicBool::new(false),
             key_made: opened.key_made,
             migrated: opened.migrated,
         }))
@@ -160,8 +168,21 @@ impl Engine {
         self.db.is_postgres()
     }
 
-    /// Whether the database answers.
-    pub async fn ready(&self) -> bool {
-        self.db.read(|tx| tx.query("SELECT 1", &[]).map(drop)).await.is_ok()
+    /// Whether this process can take work: `Err` says why not.
+    pub async fn ready(&self) -> std::result::Result<(), &'static str> {
+        if self.draining.load(Ordering::Relaxed) {
+            return Err("it is about to stop");
+        }
+        let look = self.db.read(|tx| tx.schema());
+        match tokio::time::timeout(ANSWER_WITHIN, look).await {
+            Ok(Ok(SCHEMA)) => Ok(()),
+            Ok(Ok(_)) => Err("the database has another schema than this program"),
+            Ok(Err(_)) | Err(_) => Err("the database does not answer"),
+        }
+    }
+
+    /// From here on nothing new should be sent here; what comes is still answered.
+    pub fn drain(&self) {
+        self.draining.store(true, Ordering::Relaxed);
     }
 }

@@ -62,6 +62,13 @@ fn parse(bytes: &[u8]) -> Result<i64> {
         .ok_or_else(|| Error::Corrupt("the schema version is damaged".into()))
 }
 
+impl Tx<'_> {
+    /// The version the database is at now.
+    pub fn schema(&mut self) -> Result<i64> {
+        version(self)
+    }
+}
+
 /// Brings the database to this program's schema. Whoever comes second finds it done.
 pub(crate) fn run(tx: &mut Tx<'_>) -> Result<bool> {
     if tx.is_postgres() {

@@ -41,13 +41,17 @@ pub async fn server(context: &Context, migrate: bool) -> Outcome {
     logging::start(&context.settings, &context.screen, "info");
     let house = House::open(context, migrate, false).await?;
     let shutdown = Shutdown::new();
-    let stop = house.stop.clone();
+    let draining = house.draining.clone();
     let until_stopped = async move {
-        stop.cancelled().await;
+        draining.cancelled().await;
+        tokio::time::sleep(DRAIN_NOTICE).await;
         Ok(())
     };
     house.run(shutdown, until_stopped).await
 }
+
+/// So long a server that was told to stop still answers: whoever sends requests here hears that it is not ready.
+const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 
 /// A listening server, its background tasks, and how they stop.
 struct House {
@@ -55,6 +59,8 @@ struct House {
     server: JoinHandle<std::io::Result<()>>,
     background: [JoinHandle<()>; 3],
     signals: Signals,
+    /// Told to stop; still answering, but `/readyz` says no.
+    draining: CancellationToken,
     stop: CancellationToken,
     background_stop: CancellationToken,
 }
@@ -92,10 +98,11 @@ impl House {
                 background_stop.clone(),
             )),
         ];
-        Ok(Self { engine, server, background, signals, stop, background_stop })
+        let draining = CancellationToken::new();
+        Ok(Self { engine, server, background, signals, draining, stop, background_stop })
     }
 
-    /// Until a signal: the server takes no more requests and `work` comes to its end. A second ends at once.
+    /// Until a signal: the server says that it is not ready and `work` comes to its end. A second ends at once.
     async fn run(mut self, shutdown: Shutdown, work: impl Future<Output = Outcome>) -> Outcome {
         let mut work = std::pin::pin!(work);
         let ended = tokio::select! {
@@ -106,7 +113,8 @@ impl House {
             () = self.signals.next() => {
                 complain("stopping: what runs may finish; once more stops at once");
                 shutdown.drain();
-                self.stop.cancel();
+                self.engine.drain();
+                self.draining.cancel();
                 tokio::select! {
                     ended = &mut work => ended,
                     () = self.signals.next() => return Err(Failure::new(Exit::Interrupted, "stopped at once")),

@@ -18,10 +18,10 @@ pub fn router() -> Router<App> {
 }
 
 async fn ready(State(app): State<App>) -> Answer<&'static str> {
-    if app.engine.ready().await {
-        return Ok("ready");
+    match app.engine.ready().await {
+        Ok(()) => Ok("ready"),
+        Err(why) => Err(Failed::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Transient, why)),
     }
-    Err(Failed::new(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Transient, "the database does not answer"))
 }
 
 async fn show_metrics(State(app): State<App>, _: Reader) -> Answer<impl IntoResponse> {
