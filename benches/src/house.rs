@@ -112,6 +112,7 @@ pub async fn deploy(engine: &Arc<Engine>, number: u64, resources: usize) -> Outc
 
 pub fn lines(count: usize) -> Vec<LogLine> {
     let line = |i| LogLine {
+        phase: None,
         at: 1_700_000_000_000_000 + i as i64,
         level: Level::Info,
         stream: "stdout".into(),

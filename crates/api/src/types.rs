@@ -523,6 +523,9 @@ pub struct LogEntry {
     /// The resource's name, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The part of the step it was said in: `init`, `plan`, `apply`, `create` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     pub text: String,
 }
 

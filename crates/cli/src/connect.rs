@@ -60,6 +60,14 @@ pub async fn open_engine(options: EngineOptions) -> Outcome<Arc<Engine>> {
     Ok(opened.map_err(|error| Failure::failed(format!("the engine did not start: {error}")))??)
 }
 
+/// Logs of what is over may be elsewhere.
+pub fn keep_logs(settings: &Settings, engine: &Engine) -> Outcome {
+    match &settings.log_store {
+        Some(url) => Ok(engine.keep_logs_at(url)?),
+        None => Ok(()),
+    }
+}
+
 impl Connection {
     /// To work: what was interrupted will be picked up.
     pub async fn open(settings: &Settings) -> Outcome<Self> {
@@ -68,6 +76,7 @@ impl Connection {
             return Ok(Self { client, embedded: None });
         }
         let engine = open_engine(EngineOptions { embedded: true, ..engine_options(settings) }).await?;
+        keep_logs(settings, &engine)?;
         let client = InProcess::client(engine.clone(), user());
         Ok(Self { client, embedded: Some(Embedded { engine, settings: settings.clone() }) })
     }

@@ -10,6 +10,7 @@ use std::{
 
 use clap::Args;
 use conductor_domain::nearest;
+use conductor_engine::LogKeeping;
 use conductor_worker::Aspect;
 
 use crate::failure::{Failure, Outcome};
@@ -61,7 +62,7 @@ pub struct SettingFlags {
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 28] = join(
+const NAMES: [&str; 30] = join(
     alerts::NAMES,
     [
         "url",
@@ -77,6 +78,8 @@ const NAMES: [&str; 28] = join(
         "require_isolation",
         "log",
         "log_format",
+        "log_retention",
+        "log_store",
         "terraform_tool",
         "terraform_providers",
     ],
@@ -111,6 +114,9 @@ pub struct Settings {
     pub require_isolation: Vec<Aspect>,
     pub log: Option<String>,
     pub log_json: bool,
+    pub logs: LogKeeping,
+    /// Where logs of what is over are kept, if not in the database.
+    pub log_store: Option<String>,
     pub alerts: Alerting,
     /// What managers ask the worker by name.
     pub for_managers: BTreeMap<String, String>,
@@ -177,6 +183,10 @@ impl Settings {
             admin_token: find("admin_token"),
             log: find("log"),
             log_json: log_format(find("log_format").as_deref())?,
+            logs: LogKeeping {
+                retention: find("log_retention").map(|text| duration("log_retention", &text)).transpose()?,
+            },
+            log_store: find("log_store"),
             alerts: Alerting::read(&mut find)?,
             data,
             database_url,

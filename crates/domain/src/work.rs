@@ -2,7 +2,7 @@
 //!
 //! Plain data, so that the same words serve in process and over HTTP.
 
-use std::{collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -188,5 +188,8 @@ pub struct LogLine {
     pub level: Level,
     /// `stdout`, `stderr` or `conductor`.
     pub stream: String,
+    /// The part of the step it was said in: `init`, `plan`, `apply`, `create` and so on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Cow<'static, str>>,
     pub text: String,
 }

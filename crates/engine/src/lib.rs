@@ -12,6 +12,7 @@ mod clock;
 mod completion;
 mod consumers;
 mod link;
+mod log_keeping;
 mod logs;
 mod matching;
 mod metrics;
@@ -30,14 +31,14 @@ use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId};
-use conductor_store::{Db, OpenOptions, SCHEMA};
+use conductor_store::{Db, OpenOptions, SCHEMA, objects::Objects};
 use uuid::Uuid;
 
 pub use access::{Principal, Role};
@@ -45,6 +46,7 @@ pub use alerts::{ALERTS, AlertSettings, Webhook};
 pub use clock::{Clock, RandomIds, SystemClock};
 pub use conductor_store::{BUCKETS, Histogram};
 pub use conductor_store::{Error, Result};
+pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};
 pub use views::{LogQuery, Query};
@@ -100,6 +102,8 @@ pub struct Engine {
     pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
     /// When each worker was last noted as alive.
     pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
+    /// Where logs of what is over are kept, if not in the database.
+    log_objects: OnceLock<Objects>,
     draining: AtomicBool,
     pub key_made: bool,
     pub migrated: bool,
@@ -149,6 +153,7 @@ impl Engine {
             turns: turns::Turns::default(),
             principals: Mutex::default(),
             seen: Mutex::default(),
+            log_objects: OnceLock::new(),
             draining: AtomicBool::new(false),
             key_made: opened.key_made,
             migrated: opened.migrated,
@@ -179,6 +184,22 @@ impl Engine {
             Ok(Ok(_)) => Err("the database has another schema than this program"),
             Ok(Err(_)) | Err(_) => Err("the database does not answer"),
         }
+    }
+
+    /// Keeps logs of what is over at this address, and reads them there. Once, before anything else.
+    pub fn keep_logs_at(&self, url: &str) -> Result<()> {
+        // A second address would change nothing.
+        let _ = self.log_objects.set(Objects::open(url)?);
+        Ok(())
+    }
+
+    pub(crate) fn objects(&self) -> Result<&Objects> {
+        self.log_objects.get().ok_or_else(|| {
+            refuse(
+                conductor_domain::lifecycle::ErrorCode::Failed,
+                "this log was moved out of the database: set CONDUCTOR_LOG_STORE to where it is",
+            )
+        })
     }
 
     /// From here on nothing new should be sent here; what comes is still answered.

@@ -10,7 +10,11 @@ use conductor_domain::{
     ids::{ChangeId, OperationId, ResourceId},
     work::Level,
 };
-use conductor_store::{Result, Tx};
+use conductor_store::{
+    Result, Tx,
+    log_objects::{LogObject, open_bundle},
+    logs::LogChunk,
+};
 
 use crate::{Context, Engine, changes::change, views::LogQuery};
 
@@ -23,8 +27,7 @@ impl Engine {
         let mut watch = self.db.watch();
         loop {
             watch.seen();
-            let (context, asked) = (self.context.clone(), query.clone());
-            let page = self.db.read(move |tx| page(tx, &context, id, &asked)).await?;
+            let page = self.log_page(id, &query).await?;
             let left = until.saturating_duration_since(Instant::now());
             if !page.items.is_empty() || page.done || left.is_zero() {
                 return Ok(page);
@@ -32,6 +35,34 @@ impl Engine {
             watch.changed(left.min(Duration::from_secs(2))).await;
         }
     }
+
+    /// One page, from wherever its lines are.
+    async fn log_page(&self, id: ChangeId, query: &LogQuery) -> Result<LogPage> {
+        let (context, asked) = (self.context.clone(), query.clone());
+        let found = self.db.read(move |tx| {
+            change(tx, &context, id)?;
+            match tx.log_object(id, asked.after)? {
+                Some(object) => Ok(Found::Outside(object)),
+                None => page(tx, &context, id, &asked).map(Found::Page),
+            }
+        });
+        let object = match found.await? {
+            Found::Page(page) => return Ok(page),
+            Found::Outside(object) => object,
+        };
+        let body = self.objects()?.get(&object.address).await?;
+        let chunks = open_bundle(&self.db.sealer(), self.context.organisation, id, &body)?;
+        let asked = query.clone();
+        self.db
+            .read(move |tx| view(tx, &asked, chunks.clone(), false))
+            .await
+            .map(|page| LogPage { next_after: page.next_after.max(object.last_seq), ..page })
+    }
+}
+
+enum Found {
+    Page(LogPage),
+    Outside(LogObject),
 }
 
 fn page(tx: &mut Tx<'_>, context: &Context, id: ChangeId, query: &LogQuery) -> Result<LogPage> {
@@ -39,6 +70,11 @@ fn page(tx: &mut Tx<'_>, context: &Context, id: ChangeId, query: &LogQuery) -> R
     let over = change(tx, context, id)?.status.is_over();
     let chunks = tx.log_chunks(context.organisation, id, query.after, CHUNKS)?;
     let last_page = (chunks.len() as i64) < CHUNKS;
+    view(tx, query, chunks, over && last_page)
+}
+
+/// Lines as people see them.
+fn view(tx: &mut Tx<'_>, query: &LogQuery, chunks: Vec<LogChunk>, done: bool) -> Result<LogPage> {
     let mut next_after = query.after;
     let mut names: BTreeMap<OperationId, (Option<ResourceId>, Option<String>)> = BTreeMap::new();
     let mut items = Vec::new();
@@ -73,12 +109,13 @@ fn page(tx: &mut Tx<'_>, context: &Context, id: ChangeId, query: &LogQuery) -> R
                     operation: chunk.operation,
                     resource,
                     name: name.clone(),
+                    phase: line.phase.map(Into::into),
                     text: line.text,
                 });
             }
         }
     }
-    Ok(LogPage { items, next_after, done: over && last_page })
+    Ok(LogPage { items, next_after, done })
 }
 
 fn level_word(level: Level) -> &'static str {

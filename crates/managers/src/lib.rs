@@ -138,6 +138,9 @@ pub trait Job: Send + Sync {
     /// A line for the log. Secrets are masked on the way.
     fn log(&self, level: Level, text: &str);
 
+    /// What follows in the log belongs to this part of the step; at first that is the step itself.
+    fn phase(&self, _name: &'static str) {}
+
     /// Adds a value that must not appear in the log from here on.
     fn keep_secret(&self, value: &str);
 

@@ -17,13 +17,19 @@ pub struct LogChunk {
 
 fn pack(lines: &[LogLine]) -> Result<Vec<u8>> {
     let json = serde_json::to_vec(lines).map_err(|error| Error::Corrupt(error.to_string()))?;
-    Ok(lz4_flex::compress_prepend_size(&json))
+    Ok(compress(&json))
+}
+
+pub(crate) fn compress(bytes: &[u8]) -> Vec<u8> {
+    lz4_flex::compress_prepend_size(bytes)
+}
+
+pub(crate) fn decompress(bytes: &[u8]) -> Result<Vec<u8>> {
+    lz4_flex::decompress_size_prepended(bytes).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
 fn unpack(bytes: &[u8]) -> Result<Vec<LogLine>> {
-    let json =
-        lz4_flex::decompress_size_prepended(bytes).map_err(|error| Error::Corrupt(error.to_string()))?;
-    serde_json::from_slice(&json).map_err(|error| Error::Corrupt(error.to_string()))
+    serde_json::from_slice(&decompress(bytes)?).map_err(|error| Error::Corrupt(error.to_string()))
 }
 
 impl Tx<'_> {

@@ -199,10 +199,12 @@ enum Outcome {
 async fn run_manager(manager: Arc<dyn Manager>, job: JobContext, task: Task) -> Result<Outcome, Failure> {
     match task {
         Task::Step(step) => {
+            job.book.set_phase(step.kind.as_str());
             let done = manager.run(&job, &step).await?;
             Ok(Outcome::Done(JobResult::Done(Box::new(done))))
         }
         Task::Describe { config, parameters } => {
+            job.book.set_phase("describe");
             let source = TemplateSource { config, parameters, content: job.content.clone() };
             Ok(Outcome::Described(manager.describe(&job, &source).await?))
         }

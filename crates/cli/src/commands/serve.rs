@@ -16,7 +16,7 @@ use super::Context;
 use crate::{
     args::WorkerFlags,
     clock,
-    connect::{engine_options, machine, manager_settings, open_engine, worker_config},
+    connect::{engine_options, keep_logs, machine, manager_settings, open_engine, worker_config},
     failure::{Exit, Failure, Outcome},
     logging,
     output::complain,
@@ -57,7 +57,7 @@ const DRAIN_NOTICE: Duration = Duration::from_secs(1);
 struct House {
     engine: Arc<Engine>,
     server: JoinHandle<std::io::Result<()>>,
-    background: [JoinHandle<()>; 3],
+    background: [JoinHandle<()>; 4],
     signals: Signals,
     /// Told to stop; still answering, but `/readyz` says no.
     draining: CancellationToken,
@@ -77,6 +77,7 @@ impl House {
         let engine =
             open_engine(EngineOptions { migrate, default_workload: workloads, ..engine_options(settings) })
                 .await?;
+        keep_logs(settings, &engine)?;
         let token = engine.ensure_admin_token(settings.admin_token.as_deref()).await?;
         let address =
             listener.local_addr().map_or_else(|_| settings.listen.clone(), |address| address.to_string());
@@ -92,6 +93,7 @@ impl House {
         let background = [
             tokio::spawn(engine.clone().run_background(background_stop.clone())),
             tokio::spawn(engine.clone().run_keeper(background_stop.clone())),
+            tokio::spawn(engine.clone().run_log_keeping(settings.logs.clone(), background_stop.clone())),
             tokio::spawn(engine.clone().run_alerts(
                 settings.alerts.settings.clone(),
                 settings.alerts.webhook()?,

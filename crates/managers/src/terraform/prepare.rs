@@ -111,6 +111,7 @@ impl Prepared {
     }
 
     async fn make(&self, job: &dyn Job, tool: &Tool, content: &Path, settings: &str) -> Result<(), Failure> {
+        job.phase("prepare");
         job.log(Level::Info, "preparing the module");
         files::remove_folder(&self.folder)?;
         let work = self.folder.join("init");

@@ -49,6 +49,7 @@ impl Session<'_> {
     /// Runs the tool with `-json` lines. Returns its exit code, which is one of `accept`.
     pub async fn stream(&self, args: &[&str], accept: &[i32]) -> Result<i32, Failure> {
         let job = self.job;
+        job.phase(phase(args));
         let (send, mut receive) = mpsc::unbounded_channel();
         let run = async move {
             let mut report = Report::new(job);
@@ -165,4 +166,16 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// The part of a step that a run of the tool is.
+fn phase(args: &[&str]) -> &'static str {
+    match args.first() {
+        Some(&"init") => "init",
+        Some(&"plan") => "plan",
+        Some(&"destroy") => "destroy",
+        _ if args.contains(&"-destroy") => "destroy",
+        Some(&"apply") => "apply",
+        _ => "terraform",
+    }
 }

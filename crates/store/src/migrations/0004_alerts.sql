@@ -32,4 +32,15 @@ ALTER TABLE workers ADD COLUMN lost_at BIGINT;
 -- It said that it would not ask again.
 ALTER TABLE workers ADD COLUMN left_at BIGINT;
 
+-- Lines of changes that are over, packed and sealed outside the database; they come before those in chunks.
+CREATE TABLE log_objects (
+  change_id BYTEA NOT NULL REFERENCES changes (id),
+  first_seq BIGINT NOT NULL,
+  last_seq BIGINT NOT NULL,
+  organisation_id BYTEA NOT NULL,
+  address TEXT NOT NULL,
+  created_at BIGINT NOT NULL,
+  PRIMARY KEY (change_id, first_seq)
+) /*rowid*/;
+
 CREATE INDEX changes_ended ON changes (completed_at) WHERE completed_at IS NOT NULL;

@@ -67,6 +67,10 @@ impl Job for JobContext {
         self.book.add_text(level, text);
     }
 
+    fn phase(&self, name: &'static str) {
+        self.book.set_phase(name);
+    }
+
     fn keep_secret(&self, value: &str) {
         self.book.add_secret(value);
     }

@@ -35,6 +35,8 @@ struct Waiting {
     bytes: usize,
     journal: Vec<Value>,
     journal_count: u64,
+    /// What lines are marked with from here on.
+    phase: Option<&'static str>,
 }
 
 impl LogBook {
@@ -56,6 +58,11 @@ impl LogBook {
         LONGEST_LINE + self.masker.read().unwrap_or_else(PoisonError::into_inner).longest()
     }
 
+    /// Lines from here on are of this part of the step.
+    pub fn set_phase(&self, phase: &'static str) {
+        self.lock().phase = Some(phase);
+    }
+
     pub fn add_text(&self, level: Level, text: &str) {
         for line in text.lines() {
             self.add(level, "conductor", line.as_bytes(), line.len());
@@ -75,10 +82,12 @@ impl LogBook {
         let text = without_nul(text);
         let mut waiting = self.lock();
         waiting.bytes += text.len() + LINE_BYTES;
+        let phase = waiting.phase.map(Into::into);
         waiting.lines.push(LogLine {
             at: (self.clock)(),
             level,
             stream: stream.to_owned(),
+            phase,
             text: text.clone(),
         });
         drop(waiting);
