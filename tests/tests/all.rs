@@ -5,6 +5,7 @@ mod api;
 mod changes;
 mod chaos;
 mod crashes;
+mod credentials;
 mod docs;
 mod faults;
 mod hostile;

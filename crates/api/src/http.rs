@@ -1,18 +1,24 @@
 //! The way to a server elsewhere: HTTP for the client, and the worker protocol over it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use conductor_domain::ids::WorkerId;
+use conductor_domain::ids::{OperationId, WorkerId};
 
 use crate::{
-    client::{Client, ClientError, Request, Response, Transport, escape, query},
+    client::{Client, ClientError, Request, Response, Transport, query},
     worker::{
         Acquire, Acquired, Claim, Completion, LinkError, LinkResult, LockAnswer, StateLock, Update, Updated,
         WorkerLink,
     },
 };
+
+const AUTHORIZATION: &str = "authorization";
 
 pub struct HttpTransport {
     base: String,
@@ -51,7 +57,8 @@ impl Transport for HttpTransport {
             .request(method, format!("{}{}", self.base, request.path))
             .header("content-type", request.content_type)
             .body(request.body);
-        if let Some(token) = &self.token {
+        let own = request.headers.iter().any(|(name, _)| name == AUTHORIZATION);
+        if let Some(token) = self.token.as_ref().filter(|_| !own) {
             call = call.bearer_auth(token);
         }
         for (name, value) in request.headers {
@@ -63,39 +70,76 @@ impl Transport for HttpTransport {
     }
 }
 
-/// The worker protocol over any transport.
+/// The worker protocol over any transport. Work is asked for with the transport's own token; everything about one
+/// operation is said with the token that came with it.
 pub struct RemoteLink {
     client: Client,
+    tokens: Mutex<HashMap<OperationId, (i64, String)>>,
 }
 
 impl RemoteLink {
     pub fn new(client: Client) -> Self {
-        Self { client }
+        Self { client, tokens: Mutex::default() }
     }
 
-    async fn call(&self, method: &'static str, path: String, body: Bytes, json: bool) -> LinkResult<Bytes> {
+    fn keep(&self, acquired: &Acquired) {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        for job in &acquired.jobs {
+            if let Some(token) = &job.token {
+                tokens.insert(job.claim.operation, (job.claim.fence, token.clone()));
+            }
+        }
+    }
+
+    fn authorization(&self, claim: Claim) -> Vec<(String, String)> {
+        let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = tokens.get(&claim.operation).filter(|(fence, _)| *fence == claim.fence);
+        token.map(|(_, token)| (AUTHORIZATION.to_owned(), format!("Bearer {token}"))).into_iter().collect()
+    }
+
+    fn forget(&self, claim: Claim) {
+        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
+        if tokens.get(&claim.operation).is_some_and(|(fence, _)| *fence == claim.fence) {
+            tokens.remove(&claim.operation);
+        }
+    }
+
+    async fn call(
+        &self,
+        claim: Option<Claim>,
+        method: &'static str,
+        path: String,
+        body: Bytes,
+        json: bool,
+    ) -> LinkResult<Bytes> {
         let content_type = if json { "application/json" } else { "application/octet-stream" };
-        self.client.raw(method, format!("/api/v1/worker{path}"), content_type, vec![], body).await.map_err(
-            |error| match error {
-                ClientError::Unreachable(text) => LinkError::Unreachable(text),
-                ClientError::Problem(problem) => match problem.status {
-                    410 => LinkError::Lost,
-                    502..=504 | 429 => LinkError::Unreachable(problem.detail),
-                    500 => LinkError::Unreachable(problem.detail),
-                    _ => LinkError::Refused(problem.detail),
-                },
-                ClientError::Nonsense(text) => LinkError::Refused(text),
+        let headers = claim.map(|claim| self.authorization(claim)).unwrap_or_default();
+        let answer =
+            self.client.raw(method, format!("/api/v1/worker{path}"), content_type, headers, body).await;
+        let answer = answer.map_err(|error| match error {
+            ClientError::Unreachable(text) => LinkError::Unreachable(text),
+            ClientError::Problem(problem) => match problem.status {
+                410 => LinkError::Lost,
+                502..=504 | 429 => LinkError::Unreachable(problem.detail),
+                500 => LinkError::Unreachable(problem.detail),
+                _ => LinkError::Refused(problem.detail),
             },
-        )
+            ClientError::Nonsense(text) => LinkError::Refused(text),
+        });
+        if let (Some(claim), Err(LinkError::Lost)) = (claim, &answer) {
+            self.forget(claim);
+        }
+        answer
     }
 
     async fn exchange<T: serde::de::DeserializeOwned>(
         &self,
+        claim: Option<Claim>,
         path: String,
         body: &(impl serde::Serialize + Sync),
     ) -> LinkResult<T> {
         let body = serde_json::to_vec(body).map_err(|error| LinkError::Refused(error.to_string()))?;
-        let answer = self.call("POST", path, body.into(), true).await?;
+        let answer = self.call(claim, "POST", path, body.into(), true).await?;
         let answer = if answer.is_empty() { Bytes::from_static(b"null") } else { answer };
         serde_json::from_slice(&answer).map_err(|error| LinkError::Refused(error.to_string()))
     }
@@ -110,7 +154,9 @@ fn on(claim: Claim, what: &str, more: &[(&str, Option<String>)]) -> String {
 #[async_trait]
 impl WorkerLink for RemoteLink {
     async fn acquire(&self, ask: Acquire) -> LinkResult<Acquired> {
-        self.exchange("/acquire".into(), &ask).await
+        let acquired: Acquired = self.exchange(None, "/acquire".into(), &ask).await?;
+        self.keep(&acquired);
+        Ok(acquired)
     }
 
     async fn leave(&self, worker: WorkerId) -> LinkResult<()> {
@@ -118,36 +164,40 @@ impl WorkerLink for RemoteLink {
     }
 
     async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated> {
-        self.exchange(on(claim, "update", &[]), &update).await
+        self.exchange(Some(claim), on(claim, "update", &[]), &update).await
     }
 
     async fn complete(&self, claim: Claim, completion: Completion) -> LinkResult<()> {
-        self.exchange(on(claim, "complete", &[]), &completion).await
+        let () = self.exchange(Some(claim), on(claim, "complete", &[]), &completion).await?;
+        self.forget(claim);
+        Ok(())
     }
 
-    async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
-        self.call("GET", format!("/blobs/{}", escape(digest)), Bytes::new(), false).await
+    async fn blob(&self, claim: Claim, digest: &str) -> LinkResult<Bytes> {
+        let path = on(claim, "blob", &[("digest", Some(digest.to_owned()))]);
+        self.call(Some(claim), "GET", path, Bytes::new(), false).await
     }
 
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()> {
         let path = on(claim, "blob", &[("digest", Some(digest.to_owned()))]);
-        self.call("PUT", path, body, false).await.map(drop)
+        self.call(Some(claim), "PUT", path, body, false).await.map(drop)
     }
 
     async fn read_state(&self, claim: Claim) -> LinkResult<Option<Bytes>> {
-        let body = self.call("GET", on(claim, "state", &[]), Bytes::new(), false).await?;
+        let body = self.call(Some(claim), "GET", on(claim, "state", &[]), Bytes::new(), false).await?;
         Ok((!body.is_empty()).then_some(body))
     }
 
     async fn write_state(&self, claim: Claim, lock: Option<String>, body: Bytes) -> LinkResult<()> {
-        self.call("PUT", on(claim, "state", &[("lock", lock)]), body, false).await.map(drop)
+        let path = on(claim, "state", &[("lock", lock)]);
+        self.call(Some(claim), "PUT", path, body, false).await.map(drop)
     }
 
     async fn lock_state(&self, claim: Claim, lock: StateLock) -> LinkResult<LockAnswer> {
-        self.exchange(on(claim, "state/lock", &[]), &lock).await
+        self.exchange(Some(claim), on(claim, "state/lock", &[]), &lock).await
     }
 
     async fn unlock_state(&self, claim: Claim, lock: Option<StateLock>) -> LinkResult<()> {
-        self.exchange(on(claim, "state/unlock", &[]), &lock).await
+        self.exchange(Some(claim), on(claim, "state/unlock", &[]), &lock).await
     }
 }

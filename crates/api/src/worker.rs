@@ -83,6 +83,9 @@ pub enum Task {
 #[serde(rename_all = "camelCase")]
 pub struct JobOrder {
     pub claim: Claim,
+    /// Opens what this operation needs, and nothing else, while the claim holds. In process there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
     pub change: ChangeId,
     pub manager: String,
     /// Digest of the template's packed files.
@@ -160,8 +163,8 @@ pub trait WorkerLink: Send + Sync {
     /// The end of a job, good or bad. Idempotent.
     async fn complete(&self, claim: Claim, completion: Completion) -> LinkResult<()>;
 
-    /// A template's packed files.
-    async fn blob(&self, digest: &str) -> LinkResult<Bytes>;
+    /// The packed files of the operation's template.
+    async fn blob(&self, claim: Claim, digest: &str) -> LinkResult<Bytes>;
 
     /// Keeps packed files that the worker fetched itself.
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()>;

@@ -85,6 +85,7 @@ fn describe_order(
     let document = &payload["document"];
     Ok(document["manager"].as_str().map(|manager| JobOrder {
         claim: Claim { operation: row.id, fence },
+        token: None,
         change: row.change,
         manager: manager.to_owned(),
         content: payload["content"].as_str().map(str::to_owned),

@@ -16,6 +16,7 @@ mod log_keeping;
 mod logs;
 mod matching;
 mod metrics;
+mod operation_tokens;
 mod owners;
 mod planning;
 mod pools;

@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     Context, Engine,
+    catalogue::open_payload,
     claims::{claim, claimed_before},
     completion::{DOMAINS_FIRST, complete, fresh_lines},
 };
@@ -131,10 +132,18 @@ impl WorkerLink for Engine {
         Ok(())
     }
 
-    async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
+    async fn blob(&self, claim: Claim, digest: &str) -> LinkResult<Bytes> {
         let (organisation, digest) = (self.context.organisation, digest.to_owned());
-        let body = self.db.read(move |tx| tx.blob(organisation, &digest)).await.map_err(refused)?;
-        body.map(Bytes::from).ok_or_else(|| LinkError::Refused("there are no such files".into()))
+        let body = self.db.read(move |tx| {
+            let row = held(tx, claim)?;
+            let own = match row.resource {
+                Some(resource) => tx.is_content_of(resource, &digest)?,
+                None => open_payload(tx, &row)?["content"] == Value::String(digest.clone()),
+            };
+            if own { tx.blob(organisation, &digest) } else { Ok(None) }
+        });
+        let none = || LinkError::Refused("this operation has no such files".into());
+        body.await.map_err(refused)?.map(Bytes::from).ok_or_else(none)
     }
 
     async fn keep_blob(&self, claim: Claim, digest: &str, body: Bytes) -> LinkResult<()> {

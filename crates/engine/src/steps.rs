@@ -161,6 +161,7 @@ pub(crate) fn prepare(
     };
     let order = JobOrder {
         claim: Claim { operation: operation.id, fence },
+        token: None,
         change: operation.change,
         manager: version.manager.clone(),
         content: version.content.clone(),

@@ -6,10 +6,15 @@ use axum::{
     extract::FromRequestParts,
     http::{StatusCode, header, request::Parts},
 };
-use conductor_domain::lifecycle::ErrorCode;
+use conductor_api::worker::Claim;
+use conductor_domain::{ids::OperationId, lifecycle::ErrorCode};
 use conductor_engine::{Engine, Principal, Role};
+use serde::Deserialize;
 
-use crate::{App, problem::Failed};
+use crate::{
+    App,
+    problem::{Ask, At, Failed},
+};
 
 pub enum Access {
     /// In this process: the operating system's user, who owns the folder anyway.
@@ -24,15 +29,60 @@ impl Access {
         if let Self::Embedded { actor } = self {
             return Ok(Principal { name: actor.clone(), roles: vec![Role::Owner, Role::Worker] });
         }
-        let denied =
-            |detail: &str| Failed::new(StatusCode::UNAUTHORIZED, ErrorCode::PermissionDenied, detail);
-        let given = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let given = bearer(parts);
         // GitLab's webhooks cannot send an Authorization header.
         let hook = parts.headers.get("x-gitlab-token").and_then(|value| value.to_str().ok());
-        let token = given.and_then(|value| value.strip_prefix("Bearer ")).or(hook).ok_or_else(|| {
+        let token = given.or(hook).ok_or_else(|| {
             denied("this needs a token: send `Authorization: Bearer TOKEN` (CONDUCTOR_TOKEN on the command line)")
         })?;
+        if Engine::is_operation_token(token) {
+            let detail = "the token of an operation is good for the calls about that operation alone";
+            return Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
+        }
         engine.principal(token.trim()).await?.ok_or_else(|| denied("this token is not known, or was revoked"))
+    }
+}
+
+fn denied(detail: &str) -> Failed {
+    Failed::new(StatusCode::UNAUTHORIZED, ErrorCode::PermissionDenied, detail)
+}
+
+fn bearer(parts: &Parts) -> Option<&str> {
+    let given = parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    given.strip_prefix("Bearer ").map(str::trim)
+}
+
+/// Whoever holds an operation: proved by the token that was handed out with the claim, not by the pool's.
+pub struct Holder(pub Claim);
+
+#[derive(Deserialize)]
+struct Fence {
+    fence: i64,
+}
+
+impl FromRequestParts<App> for Holder {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        let At(operation) = At::<OperationId>::from_request_parts(parts, app).await?;
+        let Ask(Fence { fence }) = Ask::<Fence>::from_request_parts(parts, app).await?;
+        let claim = Claim { operation, fence };
+        if let Access::Embedded { .. } = *app.access {
+            return Ok(Self(claim));
+        }
+        let token = bearer(parts)
+            .ok_or_else(|| denied("this needs the token that was handed out with the operation"))?;
+        if app.engine.opens(token, claim)? {
+            return Ok(Self(claim));
+        }
+        let detail = match Engine::is_operation_token(token) {
+            true => "this token was handed out for another claim",
+            false => {
+                app.access.principal(&app.engine, parts).await?;
+                "this needs the operation's own token; a worker's token can only ask for work"
+            }
+        };
+        Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail))
     }
 }
 
@@ -64,6 +114,6 @@ callers! {
     Writer needs Write;
     /// Runs the installation.
     Admin needs Admin;
-    /// Carries out operations.
+    /// Asks for work.
     WorkerCaller needs Worker;
 }

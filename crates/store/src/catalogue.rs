@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::ids::{
-    ApplicationId, DomainId, EnvironmentId, OrganisationId, RuleId, TemplateId, TemplateVersionId,
+    ApplicationId, DomainId, EnvironmentId, OrganisationId, ResourceId, RuleId, TemplateId, TemplateVersionId,
 };
 use serde_json::Value as Json;
 use uuid::Uuid;
@@ -418,6 +418,17 @@ impl Tx<'_> {
             params![organisation, digest, body, now],
         )?;
         Ok(())
+    }
+
+    /// Whether these files belong to a version of the template a resource is made by.
+    pub fn is_content_of(&mut self, resource: ResourceId, digest: &str) -> Result<bool> {
+        let row = self.query_one(
+            "SELECT 1 FROM resources r JOIN template_versions mine ON mine.id = r.template_version_id
+             JOIN template_versions v ON v.template_id = mine.template_id
+             WHERE r.id = $1 AND v.content = $2 LIMIT 1",
+            params![resource, digest],
+        )?;
+        Ok(row.is_some())
     }
 
     pub fn blob(&mut self, organisation: OrganisationId, digest: &str) -> Result<Option<Vec<u8>>> {

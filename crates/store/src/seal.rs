@@ -238,6 +238,29 @@ impl Sealer {
     }
 }
 
+/// No digest begins with this byte: what is digested is JSON, text or the id of a version.
+const DERIVED: u8 = 0xff;
+
+impl Sealer {
+    fn purpose(&self, purpose: &str, bytes: &[u8]) -> Result<Hmac<Sha256>> {
+        let key = self.digest(&[&[DERIVED], purpose.as_bytes()].concat())?;
+        let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&key)
+            .map_err(|_| Error::Key("no digest key".into()))?;
+        mac.update(bytes);
+        Ok(mac)
+    }
+
+    /// Proof that this installation said so, for one purpose.
+    pub fn vouch(&self, purpose: &str, bytes: &[u8]) -> Result<Vec<u8>> {
+        Ok(self.purpose(purpose, bytes)?.finalize().into_bytes().to_vec())
+    }
+
+    /// Whether it did; takes the same time wherever the difference is.
+    pub fn vouched(&self, purpose: &str, bytes: &[u8], proof: &[u8]) -> Result<bool> {
+        Ok(self.purpose(purpose, bytes)?.verify_slice(proof).is_ok())
+    }
+}
+
 fn sealed_leaf(value: &Value) -> Option<&str> {
     let entries = value.as_object()?;
     if entries.len() == 1 { entries.get(SEALED)?.as_str() } else { None }
@@ -269,6 +292,17 @@ mod tests {
         assert_eq!(sealer.open(mine, &sealed).unwrap(), b"hush");
         assert!(sealer.open(Owner { id: b"two", ..mine }, &sealed).is_err());
         assert!(sealer.open(Owner { kind: "spec", ..mine }, &sealed).is_err());
+    }
+
+    #[test]
+    fn what_was_vouched_for_holds_for_that_alone() {
+        let (sealer, _) = sealer();
+        let proof = sealer.vouch("door", b"one").unwrap();
+        assert!(sealer.vouched("door", b"one", &proof).unwrap());
+        assert!(!sealer.vouched("door", b"two", &proof).unwrap());
+        assert!(!sealer.vouched("gate", b"one", &proof).unwrap());
+        assert!(!sealer.vouched("door", b"one", &proof[1..]).unwrap());
+        assert!(!sealer.vouched("door", b"one", b"").unwrap());
     }
 
     #[test]

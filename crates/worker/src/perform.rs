@@ -95,7 +95,7 @@ impl Performer {
         })?;
         let folder = self.make_folder(order.claim).await?;
         let content = match &order.content {
-            Some(digest) => Some(self.content(digest, &folder, halting).await?),
+            Some(digest) => Some(self.content(order.claim, digest, &folder, halting).await?),
             None => None,
         };
         let (alive, mut gone) = mpsc::channel(1);
@@ -145,6 +145,7 @@ impl Performer {
     /// The template's files, fetched and unpacked unless they are there.
     async fn content(
         &self,
+        claim: Claim,
         digest: &str,
         folder: &Arc<JobFolder>,
         halting: &Halting,
@@ -160,7 +161,7 @@ impl Performer {
         if path.is_dir() {
             return Ok(path);
         }
-        let packed = persist(halting, || self.link.blob(digest)).await.map_err(|failure| Failure {
+        let packed = persist(halting, || self.link.blob(claim, digest)).await.map_err(|failure| Failure {
             message: format!("the template's files: {}", failure.message),
             ..failure
         })?;

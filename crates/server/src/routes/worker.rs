@@ -1,4 +1,6 @@
 //! The worker protocol over HTTP: the same calls as in process, one route each. 410 = the claim is lost.
+//!
+//! A worker's token can only ask for work. Everything else is about one claim and takes the token handed out with it.
 
 use axum::{
     Json, Router,
@@ -6,18 +8,15 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::{get, post, put},
+    routing::{get, post},
 };
-use conductor_api::worker::{Acquire, Claim, Completion, LinkError, StateLock, Update, WorkerLink};
-use conductor_domain::{
-    ids::{OperationId, WorkerId},
-    lifecycle::ErrorCode,
-};
+use conductor_api::worker::{Acquire, Completion, LinkError, StateLock, Update, WorkerLink};
+use conductor_domain::{ids::WorkerId, lifecycle::ErrorCode};
 use serde::Deserialize;
 
 use crate::{
     App,
-    access::WorkerCaller,
+    access::{Holder, WorkerCaller},
     problem::{Answer, Ask, At, Body, Failed},
 };
 
@@ -29,25 +28,18 @@ pub fn router() -> Router<App> {
         .route("/leave/{worker}", post(leave))
         .route("/operations/{id}/update", post(update))
         .route("/operations/{id}/complete", post(complete))
-        .route("/operations/{id}/blob", put(keep_blob))
+        .route("/operations/{id}/blob", get(blob).put(keep_blob))
         .route("/operations/{id}/state", get(read_state).put(write_state))
         .route("/operations/{id}/state/lock", post(lock_state))
         .route("/operations/{id}/state/unlock", post(unlock_state))
-        .route("/blobs/{digest}", get(blob))
         .layer(DefaultBodyLimit::max(LIMIT))
 }
 
 #[derive(Deserialize)]
-struct On {
-    fence: i64,
+struct With {
     lock: Option<String>,
-    digest: Option<String>,
-}
-
-impl On {
-    fn claim(&self, operation: OperationId) -> Claim {
-        Claim { operation, fence: self.fence }
-    }
+    #[serde(default)]
+    digest: String,
 }
 
 impl From<LinkError> for Failed {
@@ -62,7 +54,8 @@ impl From<LinkError> for Failed {
 }
 
 async fn acquire(State(app): State<App>, _: WorkerCaller, Body(ask): Body<Acquire>) -> Answer<Response> {
-    Ok(Json(app.engine.acquire(ask).await?).into_response())
+    let acquired = app.engine.acquire(ask).await?;
+    Ok(Json(app.engine.with_tokens(acquired)?).into_response())
 }
 
 async fn leave(State(app): State<App>, _: WorkerCaller, At(worker): At<WorkerId>) -> Answer<StatusCode> {
@@ -70,50 +63,35 @@ async fn leave(State(app): State<App>, _: WorkerCaller, At(worker): At<WorkerId>
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn update(
-    State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
-    Body(body): Body<Update>,
-) -> Answer<Response> {
-    Ok(Json(app.engine.update(on.claim(id), body).await?).into_response())
+async fn update(State(app): State<App>, Holder(claim): Holder, Body(body): Body<Update>) -> Answer<Response> {
+    Ok(Json(app.engine.update(claim, body).await?).into_response())
 }
 
 async fn complete(
     State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
+    Holder(claim): Holder,
     Body(body): Body<Completion>,
 ) -> Answer<StatusCode> {
-    app.engine.complete(on.claim(id), body).await?;
+    app.engine.complete(claim, body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn blob(State(app): State<App>, _: WorkerCaller, At(digest): At<String>) -> Answer<Bytes> {
-    Ok(app.engine.blob(&digest).await?)
+async fn blob(State(app): State<App>, Holder(claim): Holder, Ask(with): Ask<With>) -> Answer<Bytes> {
+    Ok(app.engine.blob(claim, &with.digest).await?)
 }
 
 async fn keep_blob(
     State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
+    Holder(claim): Holder,
+    Ask(with): Ask<With>,
     body: Bytes,
 ) -> Answer<StatusCode> {
-    let digest = on.digest.clone().unwrap_or_default();
-    WorkerLink::keep_blob(app.engine.as_ref(), on.claim(id), &digest, body).await?;
+    WorkerLink::keep_blob(app.engine.as_ref(), claim, &with.digest, body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn read_state(
-    State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
-) -> Answer<Response> {
-    Ok(match app.engine.read_state(on.claim(id)).await? {
+async fn read_state(State(app): State<App>, Holder(claim): Holder) -> Answer<Response> {
+    Ok(match app.engine.read_state(claim).await? {
         Some(state) => state.into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })
@@ -121,32 +99,27 @@ async fn read_state(
 
 async fn write_state(
     State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
+    Holder(claim): Holder,
+    Ask(with): Ask<With>,
     body: Bytes,
 ) -> Answer<StatusCode> {
-    app.engine.write_state(on.claim(id), on.lock.clone(), body).await?;
+    app.engine.write_state(claim, with.lock, body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn lock_state(
     State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
+    Holder(claim): Holder,
     Body(lock): Body<StateLock>,
 ) -> Answer<Response> {
-    Ok(Json(app.engine.lock_state(on.claim(id), lock).await?).into_response())
+    Ok(Json(app.engine.lock_state(claim, lock).await?).into_response())
 }
 
 async fn unlock_state(
     State(app): State<App>,
-    _: WorkerCaller,
-    At(id): At<OperationId>,
-    Ask(on): Ask<On>,
+    Holder(claim): Holder,
     Body(lock): Body<Option<StateLock>>,
 ) -> Answer<StatusCode> {
-    app.engine.unlock_state(on.claim(id), lock).await?;
+    app.engine.unlock_state(claim, lock).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -171,7 +171,7 @@ impl WorkerLink for FakeLink {
         }
     }
 
-    async fn blob(&self, digest: &str) -> LinkResult<Bytes> {
+    async fn blob(&self, _: Claim, digest: &str) -> LinkResult<Bytes> {
         let mut kept = self.kept();
         kept.blob_calls += 1;
         kept.blobs.get(digest).cloned().ok_or_else(|| LinkError::Refused(format!("no blob {digest}")))

@@ -158,6 +158,7 @@ pub fn order(config: Value) -> JobOrder {
     };
     JobOrder {
         claim: Claim { operation, fence: 1 },
+        token: None,
         change: ChangeId(Uuid::now_v7()),
         manager: "script".to_owned(),
         content: None,
