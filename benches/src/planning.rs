@@ -85,6 +85,7 @@ fn version(id: u128, kind: &str) -> Arc<TemplateVersion> {
         retain: false,
         grace: 0,
         content: None,
+        integrations: vec![],
     })
 }
 

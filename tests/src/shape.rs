@@ -33,11 +33,16 @@ pub struct Fleet {
 
 impl House {
     pub fn new(shape: Shape) -> Self {
-        Self::with_lease(shape, "30s")
+        Self::with(shape, &[])
     }
 
     pub fn with_lease(shape: Shape, lease: &str) -> Self {
         Self::of_release(shape, lease, conductor())
+    }
+
+    /// With these settings for every process.
+    pub fn with(shape: Shape, settings: &[(&str, &str)]) -> Self {
+        Self::with_settings(shape, settings)
     }
 
     /// With settings for every process of it.
@@ -63,6 +68,7 @@ impl House {
     ) -> Self {
         let place = Place::new();
         place.use_release(binary);
+        place.set("CONDUCTOR_LEASE", "30s");
         for (name, value) in settings {
             place.set(name, value);
         }

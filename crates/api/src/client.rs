@@ -9,8 +9,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::types::{
     Alert, Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
-    DeploymentRequest, DestroyRequest, Environment, Event, LogPage, Operation, OutputsByRequirement, Page,
-    Pool, Problem, Resource, Rule, SilenceRequest, Template, Token, TokenRequest, WorkerInfo,
+    DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage, Operation,
+    OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, Template, Token, TokenRequest,
+    WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -61,6 +62,10 @@ pub fn escape(text: &str) -> String {
             other => format!("%{other:02X}"),
         })
         .collect()
+}
+
+fn integration_path(name: &str, what: &str, environment: Option<&str>) -> String {
+    format!("/integrations/{}{what}{}", escape(name), query(&[("env", environment.map(str::to_owned))]))
 }
 
 #[derive(Clone)]
@@ -268,6 +273,24 @@ impl Client {
 
     pub async fn delete_pool(&self, name: &str) -> ClientResult<()> {
         self.call("DELETE", format!("/pools/{}", escape(name)), Bytes::new()).await
+    }
+
+    pub async fn integrations(&self) -> ClientResult<Vec<Integration>> {
+        self.list("/integrations", &ListFilter::default()).await
+    }
+
+    /// An environment's own, or the organisation's.
+    pub async fn integration(&self, name: &str, environment: Option<&str>) -> ClientResult<Integration> {
+        self.get(integration_path(name, "", environment)).await
+    }
+
+    /// Has a worker try it; the answer is the change to wait for.
+    pub async fn test_integration(&self, name: &str, environment: Option<&str>) -> ClientResult<Deployment> {
+        self.send("POST", integration_path(name, "/test", environment), &serde_json::json!({})).await
+    }
+
+    pub async fn delete_integration(&self, name: &str, environment: Option<&str>) -> ClientResult<()> {
+        self.call("DELETE", integration_path(name, "", environment), Bytes::new()).await
     }
 
     pub async fn workers(&self) -> ClientResult<Vec<WorkerInfo>> {

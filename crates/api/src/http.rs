@@ -160,7 +160,7 @@ impl WorkerLink for RemoteLink {
     }
 
     async fn leave(&self, worker: WorkerId) -> LinkResult<()> {
-        self.exchange(format!("/leave/{worker}"), &()).await
+        self.exchange(None, format!("/leave/{worker}"), &()).await
     }
 
     async fn update(&self, claim: Claim, update: Update) -> LinkResult<Updated> {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use conductor_domain::{
     ids::{
-        ApplicationId, ChangeId, EnvironmentId, EventId, OperationId, PoolId, ResourceId, TokenId, WorkerId,
+        ApplicationId, ChangeId, EnvironmentId, EventId, IntegrationId, OperationId, PoolId, ResourceId,
+        TokenId, WorkerId,
     },
     lifecycle::{
         Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status,
@@ -483,6 +484,53 @@ pub struct Alert {
 pub struct SilenceRequest {
     /// For how long; 0 ends a silence.
     pub seconds: u64,
+}
+
+/// How an integration is tried: exit code 0 = it works.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct IntegrationTest {
+    pub command: Vec<String>,
+    /// What the command may reach, as in a template's config.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub allow: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Integration {
+    #[schema(value_type = String)]
+    pub id: IntegrationId,
+    pub name: String,
+    pub provider: String,
+    /// `static`, `ambient` or `oidc`.
+    #[serde(rename = "type")]
+    pub integration_type: String,
+    /// None: for the whole organisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub environment: Option<String>,
+    /// Their values are `null`: they are never shown.
+    #[schema(value_type = Object)]
+    pub variables: Map<String, Value>,
+    #[schema(value_type = Object)]
+    pub files: Map<String, Value>,
+    #[schema(value_type = Object)]
+    pub settings: Map<String, Value>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passthrough: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test: Option<IntegrationTest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[schema(value_type = String)]
+    pub created_at: Time,
+    #[schema(value_type = String)]
+    pub updated_at: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -4,7 +4,7 @@
 //! a lost reply: acquire carries a request id made by the worker, lines are numbered by the worker, complete
 //! and fail are idempotent by (operation, fence).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -71,12 +71,43 @@ pub struct Acquired {
     pub cancel: Vec<OperationId>,
 }
 
-/// What to do: describe a template, or carry out a step.
+/// What an operation is handed to reach things outside. Gone with the job.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Credentials {
+    /// Secret. `${files}` stands for the folder that the files are in.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
+    /// Not secret.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// Secret contents by path below the job's folder.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
+    /// Variables of the worker's own environment.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passthrough: Vec<String>,
+}
+
+impl Credentials {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+/// What to do: describe a template, carry out a step, or try an integration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Task {
     Describe { config: Map<String, Value>, parameters: Option<Value> },
     Step(Box<Step>),
+    Test { command: Vec<String>, config: Map<String, Value> },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,6 +122,8 @@ pub struct JobOrder {
     /// Digest of the template's packed files.
     pub content: Option<String>,
     pub task: Task,
+    #[serde(default, skip_serializing_if = "Credentials::is_empty")]
+    pub credentials: Credentials,
     /// The worker gives up this long after its last successful renewal.
     pub lease_ms: u64,
     pub timeout_ms: u64,

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use objects::{
-    AlertsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand,
-    ResourcesCommand, TokensCommand,
+    AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
+    RecordCommand, ResourcesCommand, TokensCommand,
 };
 
 use crate::settings::SettingFlags;
@@ -190,6 +190,9 @@ pub enum Command {
         after_help = "Pools are defined by documents of kind Pool and kept at their size while `up` or a server runs."
     )]
     Pools(PoolsCommand),
+    /// Integrations: what operations reach things outside with
+    #[command(subcommand)]
+    Integrations(IntegrationsCommand),
     /// Workers and when they were last heard of
     #[command(subcommand)]
     Workers(NamedCommand),

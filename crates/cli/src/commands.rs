@@ -4,6 +4,7 @@ mod alerts;
 mod apply;
 mod deploy;
 mod doctor;
+mod integrations;
 mod logs;
 mod objects;
 mod resources;
@@ -87,6 +88,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Templates(command) => objects::templates(&context, command).await,
         Command::Rules(command) => objects::rules(&context, command).await,
         Command::Pools(command) => objects::pools(&context, command).await,
+        Command::Integrations(command) => integrations::run(&context, command).await,
         Command::Workers(command) => objects::workers(&context, command).await,
         Command::Events(command) => objects::events(&context, command).await,
         Command::Alerts(command) => alerts::run(&context, command).await,

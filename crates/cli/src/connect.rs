@@ -52,6 +52,7 @@ pub fn engine_options(settings: &Settings) -> EngineOptions {
         lease: settings.lease,
         default_workload: true,
         embedded: false,
+        public_url: settings.public_url.clone(),
     }
 }
 

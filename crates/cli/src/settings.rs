@@ -62,7 +62,7 @@ pub struct SettingFlags {
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 30] = join(
+const NAMES: [&str; 32] = join(
     alerts::NAMES,
     [
         "url",
@@ -82,6 +82,8 @@ const NAMES: [&str; 30] = join(
         "log_store",
         "terraform_tool",
         "terraform_providers",
+        "tools",
+        "public_url",
     ],
 );
 
@@ -108,6 +110,8 @@ pub struct Settings {
     pub key_file: PathBuf,
     pub listen: String,
     pub admin_token: Option<String>,
+    /// Where others reach the server.
+    pub public_url: Option<String>,
     pub lease: Duration,
     pub slots: usize,
     /// Where this cannot be enforced, no program is started.
@@ -171,11 +175,12 @@ impl Settings {
         let require_isolation = find("require_isolation").map(|text| aspects(&text)).transpose()?;
         let mut for_managers: BTreeMap<String, String> =
             environment("PATH").map(|path| ("path".to_owned(), path)).into_iter().collect();
-        for name in ["terraform_tool", "terraform_providers"] {
+        for name in ["terraform_tool", "terraform_providers", "tools"] {
             for_managers.extend(find(name).map(|value| (name.to_owned(), value)));
         }
         Ok(Self {
             url: find("url"),
+            public_url: find("public_url").map(|url| public_url(&url)).transpose()?,
             token: find("token"),
             key: find("key"),
             key_file: find("key_file").map_or_else(|| data.join("key"), |path| folder.join(path)),
@@ -247,6 +252,17 @@ fn absolute_database(url: &str, folder: &Path) -> String {
     match url.strip_prefix("sqlite:") {
         Some(path) => format!("sqlite:{}", folder.join(path.strip_prefix("//").unwrap_or(path)).display()),
         None => url.to_owned(),
+    }
+}
+
+/// What others verify tokens at must be an address without anything behind it that could differ.
+fn public_url(text: &str) -> Outcome<String> {
+    let url = text.trim_end_matches('/');
+    let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+    match rest.filter(|rest| !rest.is_empty() && !rest.contains(['?', '#', '@', ' '])) {
+        Some(_) => Ok(url.to_owned()),
+        None => Err(Failure::usage(format!("CONDUCTOR_PUBLIC_URL is `{text}`: it must be an address"))
+            .hint("as in https://conductor.example.com")),
     }
 }
 
@@ -326,6 +342,15 @@ mod tests {
         let flags = SettingFlags { require_isolation: Some("memory".into()), ..SettingFlags::default() };
         assert_eq!(resolve(&flags, &[], file).unwrap().require_isolation, [Aspect::Memory]);
         assert_eq!(resolve(&SettingFlags::default(), &[], "").unwrap().require_isolation, []);
+    }
+
+    #[test]
+    fn the_public_address_has_no_slash_at_its_end_and_nothing_behind_it() {
+        let resolve = |url: &str| resolve(&SettingFlags::default(), &[("CONDUCTOR_PUBLIC_URL", url)], "");
+        assert_eq!(resolve("https://c.example/").unwrap().public_url.as_deref(), Some("https://c.example"));
+        for wrong in ["c.example", "https://", "https://c.example/?a=b", "https://u:p@c.example"] {
+            assert!(resolve(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -55,6 +55,8 @@ pub struct TemplateVersion {
     /// How long a destruction waits for somebody to think again, in microseconds.
     pub grace: i64,
     pub content: Option<String>,
+    /// What its operations are handed, by name or provider.
+    pub integrations: Vec<String>,
 }
 
 impl TemplateVersion {

@@ -109,6 +109,7 @@ ids! {
     PrincipalId = "usr" "principal";
     EventId = "ev" "event";
     PoolId = "pool" "pool";
+    IntegrationId = "int" "integration";
     /// A row whose lock serialises planning: everything, one organisation, or one environment.
     DomainId = "dom" "planning domain";
 }

@@ -117,6 +117,8 @@ words! {
         Observe = "observe",
         Plan = "plan",
         Describe = "describe",
+        /// Tries whether an integration works.
+        Test = "test",
         /// Nothing to run: everything before it is there.
         Settle = "settle",
     }
@@ -177,6 +179,8 @@ words! {
         Upgrade = "upgrade",
         Import = "import",
         Preview = "preview",
+        /// An integration is tried.
+        Test = "test",
     }
 }
 

@@ -64,6 +64,7 @@ fn template(n: u128, kind: &str, version: &str, schema: Value) -> Arc<TemplateVe
         retain: false,
         grace: 0,
         content: None,
+        integrations: vec![],
     })
 }
 

@@ -26,6 +26,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
+    integrations::apply_integration,
     planning::load_rules,
     pools::apply_pool,
     progress::Progress,
@@ -33,7 +34,8 @@ use crate::{
     templates::{parse_duration, parse_requires},
 };
 
-const KINDS: [&str; 6] = ["Organisation", "Environment", "Application", "Template", "Rule", "Pool"];
+const KINDS: [&str; 7] =
+    ["Organisation", "Environment", "Application", "Integration", "Template", "Rule", "Pool"];
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -94,6 +96,9 @@ struct TemplateDocument {
     #[serde(default)]
     retain: bool,
     grace: Option<String>,
+    /// What its operations are handed: integrations by name or provider.
+    #[serde(default)]
+    integrations: Vec<String>,
 }
 
 fn default_class() -> String {
@@ -168,6 +173,7 @@ impl Engine {
             let applied = match kind {
                 "Environment" => apply_environment(tx, &context, document, now),
                 "Application" => apply_application(tx, &context, document, now),
+                "Integration" => apply_integration(tx, &context, document, now),
                 "Rule" => apply_rule(tx, &context, document, now),
                 "Pool" => apply_pool(tx, &context, document, now),
                 "Template" => apply_template(
@@ -447,7 +453,7 @@ fn apply_template(
     Ok(Applied { change: Some(change), ..told })
 }
 
-fn check_span(at: &str, span: Option<&str>) -> Result<()> {
+pub(crate) fn check_span(at: &str, span: Option<&str>) -> Result<()> {
     match span.filter(|span| parse_duration(span).is_none()) {
         None => Ok(()),
         Some(span) => {
@@ -565,7 +571,7 @@ pub(crate) fn open_payload(tx: &Tx<'_>, row: &OperationRow) -> Result<Value> {
     tx.sealer().open_leaf(payload_owner(row.organisation, &row.id), payload)
 }
 
-fn payload_owner(organisation: OrganisationId, id: &OperationId) -> Owner<'_> {
+pub(crate) fn payload_owner(organisation: OrganisationId, id: &OperationId) -> Owner<'_> {
     Owner { organisation, kind: "payload", id: id.0.as_bytes() }
 }
 
@@ -632,6 +638,7 @@ pub(crate) fn finish_describe(
         "sharing": template.sharing,
         "retain": template.retain,
         "grace": template.grace,
+        "integrations": template.integrations,
     });
     tx.insert_version(&VersionRow {
         id,

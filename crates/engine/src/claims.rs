@@ -1,17 +1,26 @@
 //! Handing an operation to a worker: the fence is raised, the lease begins, the step is complete.
 
-use conductor_api::worker::{Acquire, Claim, JobOrder, Task};
-use conductor_domain::lifecycle::{ErrorCode, Fault, OperationStatus, Status};
+use conductor_api::worker::{Acquire, Claim, Credentials, JobOrder, Task};
+use conductor_domain::lifecycle::{ErrorCode, Fault, OperationKind, OperationStatus, Status};
 use conductor_store::{Error, Result, Tx, operations::OperationRow, resources::ResourceRow};
 
-use crate::{Context, catalogue::open_payload, progress::Progress, steps::prepare};
+use serde_json::{Value, json};
+
+use crate::{
+    Context,
+    catalogue::open_payload,
+    credentials::{Bearer, add},
+    progress::Progress,
+    steps::prepare,
+    templates::duration_ms,
+};
 
 /// The answer to an earlier request of the same id was lost: the same jobs again.
 pub(crate) fn claimed_before(tx: &mut Tx<'_>, context: &Context, ask: &Acquire) -> Result<Vec<JobOrder>> {
     let mut jobs = Vec::new();
     for row in tx.claimed_by_request(ask.worker, ask.request)? {
         match row.resource {
-            None => jobs.extend(describe_order(tx, context, &row, row.fence)?),
+            None => jobs.extend(order_without_resource(tx, context, &row, row.fence)?.ok()),
             Some(id) => {
                 let resource =
                     tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
@@ -38,14 +47,24 @@ pub(crate) fn claim(
     let Some(id) = row.resource else {
         let fence = row.fence + 1;
         tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, None, None, now)?;
-        return describe_order(tx, context, &row, fence);
+        return Ok(match order_without_resource(tx, context, &row, fence)? {
+            Ok(order) => Some(order),
+            Err(reason) => {
+                let claimed = OperationRow { status: OperationStatus::InProgress, fence, ..row };
+                let mut progress = Progress::new(tx, context, now);
+                let fault = Fault::new(ErrorCode::Invalid, reason);
+                progress.failed(&claimed, OperationStatus::Failed, fault, None)?;
+                progress.settle()?;
+                None
+            }
+        });
     };
     let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
     let prepared = prepare(tx, context, &row, &resource, application, resource.fence + 1)?;
     let prepared = match prepared {
         Ok(prepared) => prepared,
         Err(missing) => {
-            fail_before_start(tx, context, &row, &resource, &missing.to_string(), now)?;
+            fail_before_start(tx, context, &row, &resource, &missing, now)?;
             return Ok(None);
         }
     };
@@ -75,15 +94,66 @@ pub(crate) fn claim(
     Ok(Some(order))
 }
 
-fn describe_order(
-    tx: &Tx<'_>,
+/// The order of an operation that is on no resource, or why there is none.
+fn order_without_resource(
+    tx: &mut Tx<'_>,
     context: &Context,
     row: &OperationRow,
     fence: i64,
-) -> Result<Option<JobOrder>> {
+) -> Result<std::result::Result<JobOrder, String>> {
     let payload = open_payload(tx, row)?;
+    match row.kind {
+        OperationKind::Test => test_order(tx, context, row, &payload, fence),
+        _ => Ok(describe_order(context, row, &payload, fence).ok_or("a template without a manager".into())),
+    }
+}
+
+fn test_order(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    payload: &Value,
+    fence: i64,
+) -> Result<std::result::Result<JobOrder, String>> {
+    let all = tx.integrations(context.organisation)?;
+    let Some(integration) = all.iter().find(|row| json!(row.id) == payload["integration"]) else {
+        return Ok(Err("the integration is no more".into()));
+    };
+    let organisation = &context.organisation_name;
+    let claims = json!({
+        "jti": format!("{}-{fence}", row.id), "organisation": organisation, "environment": integration.place,
+        "operation": row.id,
+    });
+    let bearer = Bearer {
+        subject: format!("org:{organisation}:env:{}:integration:{}", integration.place, integration.name),
+        claims: claims.as_object().cloned().unwrap_or_default(),
+    };
+    let mut credentials = Credentials::default();
+    if let Err(reason) = add(tx, context, integration, &bearer, &mut credentials)? {
+        return Ok(Err(reason));
+    }
+    let test = &integration.document["test"];
+    let mut config = test.as_object().cloned().unwrap_or_default();
+    config.retain(|name, value| name != "command" && !value.is_null());
+    Ok(Ok(JobOrder {
+        claim: Claim { operation: row.id, fence },
+        token: None,
+        change: row.change,
+        manager: "command".to_owned(),
+        content: None,
+        timeout_ms: duration_ms(&config, "timeout").unwrap_or(60_000),
+        task: Task::Test {
+            command: serde_json::from_value(test["command"].clone()).unwrap_or_default(),
+            config,
+        },
+        credentials,
+        lease_ms: context.lease.as_millis() as u64,
+    }))
+}
+
+fn describe_order(context: &Context, row: &OperationRow, payload: &Value, fence: i64) -> Option<JobOrder> {
     let document = &payload["document"];
-    Ok(document["manager"].as_str().map(|manager| JobOrder {
+    document["manager"].as_str().map(|manager| JobOrder {
         claim: Claim { operation: row.id, fence },
         token: None,
         change: row.change,
@@ -93,9 +163,10 @@ fn describe_order(
             config: document["config"].as_object().cloned().unwrap_or_default(),
             parameters: document.get("parameters").filter(|p| p.is_object()).cloned(),
         },
+        credentials: Credentials::default(),
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: 600_000,
-    }))
+    })
 }
 
 fn fail_before_start(

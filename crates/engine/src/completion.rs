@@ -72,6 +72,12 @@ pub(crate) fn complete(
             masked = lines;
             settled
         }
+        (JobResult::Done(_), None) if row.kind == OperationKind::Test => {
+            let mut progress = Progress::new(tx, context, now);
+            progress.succeeded(&row, Some(digest.to_vec()))?;
+            progress.settle()?;
+            !progress.ended.is_empty()
+        }
         (JobResult::Described { description, content }, None) => {
             match crate::catalogue::finish_describe(tx, context, &row, description, content.as_deref(), now) {
                 Ok(()) => {

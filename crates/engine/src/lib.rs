@@ -11,6 +11,10 @@ mod claims;
 mod clock;
 mod completion;
 mod consumers;
+mod credentials;
+mod identity;
+mod integration_rules;
+mod integrations;
 mod link;
 mod log_keeping;
 mod logs;
@@ -67,6 +71,8 @@ pub struct EngineOptions {
     pub default_workload: bool,
     /// Several processes share the database file; each answers for its own changes.
     pub embedded: bool,
+    /// Where others reach this server: the issuer of its identity tokens.
+    pub public_url: Option<String>,
 }
 
 /// What never changes while the engine runs, cheap to clone into a use case.
@@ -81,6 +87,8 @@ pub(crate) struct Context {
     pub clock: Arc<dyn Clock>,
     pub ids: Arc<dyn Ids>,
     pub templates: Arc<templates::Cache>,
+    /// Without a slash at its end.
+    pub public_url: Option<String>,
 }
 
 impl Context {
@@ -142,6 +150,7 @@ impl Engine {
             clock,
             ids,
             templates: Arc::default(),
+            public_url: options.public_url.map(|url| url.trim_end_matches('/').to_owned()),
         };
         Ok(Arc::new(Self {
             db: opened.db,

@@ -26,7 +26,10 @@ use conductor_store::{
 };
 use serde_json::{Value, json};
 
-use crate::{Context, matching, pools::PoolDefinition, progress::Progress, refusal, templates::Shelf};
+use crate::{
+    Context, credentials::check_plan, matching, pools::PoolDefinition, progress::Progress, refusal,
+    templates::Shelf,
+};
 
 /// Other consumers shown by name; the rest are counted.
 const CONSUMERS_SHOWN: usize = 20;
@@ -96,7 +99,10 @@ pub(crate) fn plan_now(
     let mut snapshot = load_snapshot(tx, context, place, intent, purpose)?;
     for _ in 0..64 {
         match plan(intent, &snapshot, context.ids.as_ref()) {
-            Ok(plan) => return Ok((plan, snapshot)),
+            Ok(plan) => {
+                check_plan(tx, context, &plan, &snapshot)?;
+                return Ok((plan, snapshot));
+            }
             Err(PlanError::Need(wants)) => load_wants(tx, context, &mut snapshot, &wants, purpose)?,
             Err(refused) => return Err(refusal::from_plan(refused)),
         }

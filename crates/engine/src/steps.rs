@@ -15,9 +15,14 @@ use conductor_store::{
     Error, Owner, Result, Tx, dependencies::DependencyRow, operations::OperationRow, resources::ResourceRow,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::{Context, planning::open_spec, templates::duration_ms};
+use crate::{
+    Context,
+    credentials::{Bearer, gather},
+    planning::open_spec,
+    templates::duration_ms,
+};
 
 const DEFAULT_TIMEOUT_MS: u64 = 3_600_000;
 
@@ -94,7 +99,7 @@ pub(crate) fn texts(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
-/// The step of an operation on a resource, or the output that is missing.
+/// The step of an operation on a resource, or what is missing.
 pub(crate) fn prepare(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -102,7 +107,7 @@ pub(crate) fn prepare(
     row: &ResourceRow,
     application: Option<String>,
     fence: i64,
-) -> Result<std::result::Result<Prepared, MissingOutput>> {
+) -> Result<std::result::Result<Prepared, String>> {
     let version = context.templates.get(tx, row.version, None)?;
     let (previous, mut secrets) = previous(tx, context, row)?;
     let dependencies = tx.dependencies_of(&BTreeSet::from([row.id]))?;
@@ -114,8 +119,13 @@ pub(crate) fn prepare(
     } else {
         match resolve(tx, row, &version)? {
             Ok(inputs) => inputs,
-            Err(missing) => return Ok(Err(missing)),
+            Err(missing) => return Ok(Err(missing.to_string())),
         }
+    };
+    let bearer = bearer(context, operation, row, application.as_deref(), &version, fence);
+    let credentials = match gather(tx, context, &version.integrations, &row.environment_name, &bearer)? {
+        Ok(credentials) => credentials,
+        Err(reason) => return Ok(Err(format!("template {}: {reason}", version.label()))),
     };
     secrets.extend(inputs.secrets.iter().cloned());
     let (handed, more) = handed_over(tx, &dependencies)?;
@@ -166,6 +176,7 @@ pub(crate) fn prepare(
         manager: version.manager.clone(),
         content: version.content.clone(),
         task: Task::Step(Box::new(step)),
+        credentials,
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: duration_ms(&version.config, "timeout").unwrap_or(DEFAULT_TIMEOUT_MS),
     };
@@ -184,6 +195,28 @@ fn journal(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow) -> Result<Vec<
         entries.extend(serde_json::from_slice::<Vec<Value>>(&plain).unwrap_or_default());
     }
     Ok(entries)
+}
+
+/// What a token of this server says of an operation.
+fn bearer(
+    context: &Context,
+    operation: &OperationRow,
+    row: &ResourceRow,
+    application: Option<&str>,
+    version: &TemplateVersion,
+    fence: i64,
+) -> Bearer {
+    let (organisation, environment) = (&context.organisation_name, &row.environment_name);
+    let application = application.unwrap_or("-");
+    let claims = json!({
+        "jti": format!("{}-{fence}", operation.id), "organisation": organisation, "environment": environment,
+        "application": application, "template": version.name, "template_version": version.version.to_string(),
+        "resource": row.id, "operation": operation.id,
+    });
+    Bearer {
+        subject: format!("org:{organisation}:env:{environment}:app:{application}:template:{}", version.name),
+        claims: claims.as_object().cloned().unwrap_or_default(),
+    }
 }
 
 fn digest_body(inputs: &Inputs, version: &TemplateVersion) -> Vec<u8> {

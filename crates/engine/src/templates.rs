@@ -161,6 +161,11 @@ fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion>
         retain: flag("retain"),
         grace: grace(&row.document),
         content: row.content.clone(),
+        integrations: row
+            .document
+            .get("integrations")
+            .and_then(|names| serde_json::from_value(names.clone()).ok())
+            .unwrap_or_default(),
     })
 }
 

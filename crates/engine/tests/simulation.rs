@@ -83,6 +83,7 @@ impl Simulation {
             lease: LEASE,
             default_workload: true,
             embedded: false,
+            public_url: None,
         })
         .unwrap();
         let documents = [

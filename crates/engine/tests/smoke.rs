@@ -21,6 +21,7 @@ fn engine(folder: &std::path::Path) -> Arc<Engine> {
         lease: Duration::from_secs(30),
         default_workload: true,
         embedded: true,
+        public_url: None,
     })
     .unwrap()
 }
@@ -50,6 +51,7 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
                 Task::Describe { .. } => {
                     JobResult::Described { description: Description::default(), content: None }
                 }
+                Task::Test { .. } => JobResult::Done(Box::default()),
                 Task::Step(step) => {
                     seen.push(format!("{} {}", step.kind, step.subject.name));
                     let exists = (step.kind == StepKind::Delete).then_some(false);

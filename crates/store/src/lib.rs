@@ -10,6 +10,7 @@ mod counters;
 mod db;
 pub mod dependencies;
 pub mod gauges;
+pub mod integrations;
 pub mod log_objects;
 pub mod logs;
 pub mod matching;

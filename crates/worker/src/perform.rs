@@ -3,7 +3,7 @@
 use std::{any::Any, collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use conductor_api::worker::{Claim, JobOrder, JobResult, LinkError, LinkResult, Task, WorkerLink};
-use conductor_domain::work::Failure;
+use conductor_domain::work::{Done, Failure, Level};
 use conductor_managers::{Described, Manager, Registry, TemplateSource};
 use tokio::{
     sync::{Mutex, mpsc, oneshot, watch},
@@ -13,7 +13,7 @@ use tokio::{
 
 use crate::{
     container::Container,
-    job::{Halt, Halting, JobContext, JobFolder, Layout},
+    job::{Halt, Halting, Handed, JobContext, JobFolder, Layout, try_out},
     limits::Limits,
     log::{LogBook, Masker},
     report::{Backoff, Reporter},
@@ -45,12 +45,14 @@ pub struct Performer {
 }
 
 impl Performer {
-    pub async fn perform(&self, Taken { order, halting }: Taken) {
+    pub async fn perform(&self, Taken { mut order, halting }: Taken) {
         let claim = order.claim;
-        let secrets = match &order.task {
+        let handed = Arc::new(Handed::new(std::mem::take(&mut order.credentials), &self.settings));
+        let mut secrets: Vec<&str> = match &order.task {
             Task::Step(step) => step.secrets.iter().map(String::as_str).collect(),
-            Task::Describe { .. } => Vec::new(),
+            Task::Describe { .. } | Task::Test { .. } => Vec::new(),
         };
+        secrets.extend(handed.secrets());
         let book = Arc::new(LogBook::new(self.clock.clone(), Masker::new(secrets)));
         let (journaled, journal) = watch::channel(0);
         let (link, pages) = (self.link.clone(), book.clone());
@@ -64,7 +66,7 @@ impl Performer {
             let reporter = reporter.clone();
             async move { reporter.run(over).await }
         });
-        let result = self.carry_out(order, &halting, &book, journal).await;
+        let result = self.carry_out(order, &handed, &halting, &book, journal).await;
         drop(finish);
         if let Err(error) = reporting.await {
             tracing::error!(operation.id = %claim.operation, %error, "a job's reports were dropped");
@@ -80,6 +82,7 @@ impl Performer {
     async fn carry_out(
         &self,
         mut order: JobOrder,
+        handed: &Arc<Handed>,
         halting: &Arc<Halting>,
         book: &Arc<LogBook>,
         journaled: watch::Receiver<u64>,
@@ -91,9 +94,15 @@ impl Performer {
             .ok_or_else(|| Failure::failed(format!("this worker has no manager `{}`", order.manager)))?;
         let limits = Limits::take(match &mut order.task {
             Task::Step(step) => &mut step.config,
-            Task::Describe { config, .. } => config,
+            Task::Describe { config, .. } | Task::Test { config, .. } => config,
         })?;
         let folder = self.make_folder(order.claim).await?;
+        handed.lay_out(&folder.work()).map_err(|error| {
+            Failure::failed(format!("the files of an integration cannot be written: {error}"))
+        })?;
+        for name in &handed.missing {
+            book.add_text(Level::Warn, &format!("the worker's environment has no `{name}` to pass on"));
+        }
         let content = match &order.content {
             Some(digest) => Some(self.content(order.claim, digest, &folder, halting).await?),
             None => None,
@@ -109,6 +118,7 @@ impl Performer {
             content,
             limits,
             container: self.container.clone(),
+            handed: handed.clone(),
             guard: self.guard.clone(),
             settings: self.settings.clone(),
             states: self.states.clone(),
@@ -124,7 +134,10 @@ impl Performer {
             tracing::error!(operation.id = %order.claim.operation, "programs of a job could not be ended");
         }
         let result = match outcome {
-            Ok(Outcome::Done(result)) => Ok(result),
+            Ok(Outcome::Done(done)) => {
+                let done = handed.seal(done, |text| book.mask(text));
+                Ok(JobResult::Done(Box::new(done)))
+            }
             Ok(Outcome::Described(described)) => self.keep(order.claim, described, halting).await,
             Err(failure) => Err(failure),
         };
@@ -193,7 +206,7 @@ impl Performer {
 }
 
 enum Outcome {
-    Done(JobResult),
+    Done(Done),
     Described(Described),
 }
 
@@ -201,9 +214,9 @@ async fn run_manager(manager: Arc<dyn Manager>, job: JobContext, task: Task) -> 
     match task {
         Task::Step(step) => {
             job.book.set_phase(step.kind.as_str());
-            let done = manager.run(&job, &step).await?;
-            Ok(Outcome::Done(JobResult::Done(Box::new(done))))
+            Ok(Outcome::Done(manager.run(&job, &step).await?))
         }
+        Task::Test { command, config } => Ok(Outcome::Done(try_out(&job, &command, &config).await?)),
         Task::Describe { config, parameters } => {
             job.book.set_phase("describe");
             let source = TemplateSource { config, parameters, content: job.content.clone() };

@@ -131,6 +131,34 @@ pub enum AlertsCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub enum IntegrationsCommand {
+    /// List integrations, without their values
+    List(Box<ListFlags>),
+    /// Show one, without its values
+    Get {
+        name: String,
+        /// The environment's own, where there are several of the name
+        #[arg(short, long, value_name = "ENV")]
+        env: Option<String>,
+    },
+    /// Have a worker try one with the command it names
+    #[command(
+        after_help = "Examples:\n  conductor integrations test aws\n  conductor integrations test aws --env prod"
+    )]
+    Test {
+        name: String,
+        #[arg(short, long, value_name = "ENV")]
+        env: Option<String>,
+    },
+    /// Take one away; operations that need it fail from then on
+    Delete {
+        name: String,
+        #[arg(short, long, value_name = "ENV")]
+        env: Option<String>,
+    },
+}
+
 /// Objects known by their id.
 #[derive(Debug, Subcommand)]
 pub enum RecordCommand {

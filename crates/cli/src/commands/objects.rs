@@ -181,7 +181,7 @@ fn json(item: &impl Serialize) -> Value {
 }
 
 /// What a list of few is narrowed to. An object without the asked field does not fit.
-fn fits(item: &impl Serialize, flags: &ListFlags) -> bool {
+pub(super) fn fits(item: &impl Serialize, flags: &ListFlags) -> bool {
     let item = json(item);
     let wanted = [
         ("environment", &flags.env),
@@ -201,7 +201,7 @@ fn fits(item: &impl Serialize, flags: &ListFlags) -> bool {
 }
 
 /// Any object, field by field.
-fn details(item: &impl Serialize) -> String {
+pub(super) fn details(item: &impl Serialize) -> String {
     let Value::Object(map) = json(item) else {
         return String::new();
     };

@@ -125,6 +125,7 @@ fn words(kind: OperationKind) -> (&'static str, &'static str) {
         OperationKind::Observe => ("looking", "looked"),
         OperationKind::Plan => ("planning", "planned"),
         OperationKind::Describe => ("reading", "read"),
+        OperationKind::Test => ("trying", "tried"),
         OperationKind::Settle => ("settling", "settled"),
     }
 }

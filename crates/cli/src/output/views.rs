@@ -8,7 +8,8 @@ use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
 use serde_json::Value;
 
 pub use lists::{
-    alerts, applications, environments, events, outputs, pools, rules, templates, tokens, workers,
+    alerts, applications, environments, events, integrations, outputs, pools, rules, templates, tokens,
+    workers,
 };
 
 use super::{

@@ -5,6 +5,7 @@ mod catalogue;
 mod deployments;
 pub mod health;
 mod hooks;
+mod integrations;
 mod objects;
 pub mod worker;
 
@@ -57,6 +58,9 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(catalogue::templates))
         .routes(routes!(catalogue::rules))
         .routes(routes!(catalogue::delete_rule))
+        .routes(routes!(integrations::list))
+        .routes(routes!(integrations::get, integrations::delete))
+        .routes(routes!(integrations::test))
         .routes(routes!(catalogue::pools))
         .routes(routes!(catalogue::pool, catalogue::delete_pool))
         .layer(DefaultBodyLimit::max(DOCUMENT_LIMIT))

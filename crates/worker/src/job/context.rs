@@ -9,7 +9,7 @@ use conductor_managers::{Exit, Job, LineSink, Program, StateAddress};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
-use super::{Halting, JobFolder, Layout, exec};
+use super::{Halting, Handed, JobFolder, Layout, exec};
 use crate::{
     container::Container,
     limits::Limits,
@@ -28,6 +28,7 @@ pub struct JobContext {
     pub content: Option<PathBuf>,
     pub limits: Limits,
     pub container: Option<Container>,
+    pub handed: Arc<Handed>,
     pub guard: Arc<GuardKeeper>,
     pub settings: Arc<BTreeMap<String, String>>,
     pub states: Arc<StateServer>,

@@ -128,10 +128,13 @@ fn spec(job: &JobContext, program: Program) -> Result<Spec, Failure> {
     read.extend(job.content.clone());
     let mut connect: Vec<u16> = program.allow.connect.iter().map(|destination| destination.port).collect();
     connect.extend(job.door.get().map(|door| door.address().port));
+    // What the manager sets counts more than what was handed over.
+    let mut env = job.handed.environment(&job.folder.work());
+    env.extend(program.env);
     Ok(Spec {
         path,
         args: program.args,
-        env: program.env,
+        env,
         folder,
         read,
         write,

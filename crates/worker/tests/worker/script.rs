@@ -163,6 +163,7 @@ pub fn order(config: Value) -> JobOrder {
         manager: "script".to_owned(),
         content: None,
         task: Task::Step(Box::new(step)),
+        credentials: Default::default(),
         lease_ms: 30_000,
         timeout_ms: 60_000,
     }

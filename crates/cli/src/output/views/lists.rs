@@ -1,7 +1,8 @@
 //! Lists of the objects that have few fields.
 
 use conductor_api::types::{
-    Alert, Application, Environment, Event, OutputsByRequirement, Pool, Rule, Template, Token, WorkerInfo,
+    Alert, Application, Environment, Event, Integration, OutputsByRequirement, Pool, Rule, Template, Token,
+    WorkerInfo,
 };
 
 use super::{age, plain};
@@ -71,6 +72,19 @@ pub fn alerts(screen: &Screen, items: &[Alert]) -> String {
         ]
     });
     table(screen, ["NAME", "STATUS", "FOR", "SILENCED UNTIL", "ABOUT"], rows.collect())
+}
+
+pub fn integrations(screen: &Screen, items: &[Integration]) -> String {
+    let rows = items.iter().map(|item| {
+        [
+            item.name.clone(),
+            item.provider.clone(),
+            item.integration_type.clone(),
+            item.environment.clone().unwrap_or_else(|| "(all)".into()),
+            age(item.updated_at),
+        ]
+    });
+    table(screen, ["NAME", "PROVIDER", "TYPE", "ENV", "CHANGED"], rows.collect())
 }
 
 pub fn workers(screen: &Screen, items: &[WorkerInfo]) -> String {
