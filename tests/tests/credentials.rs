@@ -1,5 +1,6 @@
 //! Who may do what with an operation, and what a job is handed to do it with.
 
+mod identity;
 mod integrations;
 mod tokens;
 

@@ -63,6 +63,7 @@ pub fn router(engine: Arc<Engine>, access: Access) -> Router {
         .route("/api/v1/openapi.json", axum::routing::get(serve_document))
         .nest("/api/v1/worker", routes::worker::router())
         .merge(routes::health::router())
+        .merge(routes::identity::router())
         .fallback(problem::no_such_route)
         .method_not_allowed_fallback(problem::no_such_method)
         .with_state(app)

@@ -5,6 +5,7 @@ mod catalogue;
 mod deployments;
 pub mod health;
 mod hooks;
+pub mod identity;
 mod integrations;
 mod objects;
 pub mod worker;
