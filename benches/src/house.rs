@@ -143,6 +143,8 @@ impl Scripted {
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
             isolation: vec![],
+            networks: Default::default(),
+            tools: Default::default(),
             wait_ms,
             running: vec![],
             repeated: false,

@@ -86,6 +86,7 @@ fn version(id: u128, kind: &str) -> Arc<TemplateVersion> {
         grace: 0,
         content: None,
         integrations: vec![],
+        needs: conductor_domain::needs::Needs::of("command"),
     })
 }
 

@@ -3,6 +3,7 @@
 mod identity;
 mod integrations;
 mod tokens;
+mod workers;
 
 use std::{collections::BTreeMap, fs};
 

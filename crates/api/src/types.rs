@@ -447,6 +447,13 @@ pub struct WorkerInfo {
     /// What keeps its programs in, and what does not, line by line.
     #[serde(default)]
     pub isolation: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub networks: Vec<String>,
+    /// Versions of tools it has.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, Vec<String>>,
     pub state: String,
     #[schema(value_type = String)]
     pub seen_at: Time,

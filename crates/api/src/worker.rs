@@ -4,12 +4,16 @@
 //! a lost reply: acquire carries a request id made by the worker, lines are numbered by the worker, complete
 //! and fail are idempotent by (operation, fence).
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use conductor_domain::{
     ids::{ChangeId, OperationId, WorkerId},
+    semver::Version,
     work::{Description, Done, Failure, LogLine, Step},
 };
 use serde::{Deserialize, Serialize};
@@ -55,6 +59,12 @@ pub struct Acquire {
     /// What keeps programs in on this worker, line by line; nothing from one that does not tell.
     #[serde(default)]
     pub isolation: Vec<String>,
+    /// Networks it reaches.
+    #[serde(default)]
+    pub networks: BTreeSet<String>,
+    /// Versions of tools it has.
+    #[serde(default)]
+    pub tools: BTreeMap<String, Vec<Version>>,
     /// How long the answer may take when there is nothing to do.
     pub wait_ms: u64,
     /// Operations this worker runs now: the answer names those of them that shall stop.

@@ -248,6 +248,9 @@ pub struct WorkerFlags {
     /// What is particular about this worker (again for several)
     #[arg(long = "label", value_name = "KEY=VALUE")]
     pub labels: Vec<String>,
+    /// A network this worker reaches (again for several)
+    #[arg(long = "network", value_name = "NAME")]
+    pub networks: Vec<String>,
     /// Start programs in containers of this engine
     #[arg(long, value_name = "ENGINE", value_parser = ["podman", "docker"], requires = "container_image")]
     pub container: Option<String>,

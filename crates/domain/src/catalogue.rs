@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::{
     ids::{TemplateId, TemplateVersionId},
     nearest,
+    needs::Needs,
     schema::Schema,
     sharing::SharingTerms,
 };
@@ -57,6 +58,8 @@ pub struct TemplateVersion {
     pub content: Option<String>,
     /// What its operations are handed, by name or provider.
     pub integrations: Vec<String>,
+    /// What its operations ask of a worker.
+    pub needs: Needs,
 }
 
 impl TemplateVersion {

@@ -5,6 +5,7 @@ pub mod condition;
 pub mod expr;
 pub mod ids;
 pub mod lifecycle;
+pub mod needs;
 pub mod plan;
 pub mod schema;
 pub mod sharing;
@@ -12,6 +13,7 @@ pub mod work;
 pub mod workload;
 
 pub use conductor_score as score;
+pub use semver;
 
 /// The closest of some names to a misspelt one, if any is close enough to be meant.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -65,6 +65,7 @@ fn template(n: u128, kind: &str, version: &str, schema: Value) -> Arc<TemplateVe
         grace: 0,
         content: None,
         integrations: vec![],
+        needs: conductor_domain::needs::Needs::of("command"),
     })
 }
 

@@ -11,6 +11,7 @@ use conductor_domain::{
     },
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
     nearest,
+    needs::{Needs, WantedVersion, WorkerTerms},
     schema::Schema,
     sharing::SharingTerms,
     work::Description,
@@ -30,6 +31,7 @@ use crate::{
     planning::load_rules,
     pools::apply_pool,
     progress::Progress,
+    queues::template_needs,
     refusal::{not_found, refuse, refuse_all},
     templates::{parse_duration, parse_requires},
 };
@@ -99,6 +101,10 @@ struct TemplateDocument {
     /// What its operations are handed: integrations by name or provider.
     #[serde(default)]
     integrations: Vec<String>,
+    /// Which workers it is for.
+    worker: Option<WorkerTerms>,
+    /// Which version of its tool it is for.
+    tool_version: Option<WantedVersion>,
 }
 
 fn default_class() -> String {
@@ -387,6 +393,10 @@ fn apply_template(
         })?;
     }
     check_span(&format!("{at}.grace"), template.grace.as_deref())?;
+    if template.tool_version.is_some() && template.manager != "terraform" {
+        let message = format!("the manager `{}` has no versions to choose from", template.manager);
+        return Err(invalid(&format!("{at}.toolVersion"), message, Some("leave it out".into())));
+    }
     if let Some(requires) = &template.requires {
         check_requires(&at, requires)?;
     }
@@ -449,7 +459,9 @@ fn apply_template(
     }
     let payload =
         json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
-    let change = start_describe(tx, context, &template.manager, payload, actor, now)?;
+    let (terms, wanted) = (template.worker.as_ref(), template.tool_version.as_ref());
+    let needs = template_needs(&template.manager, &template.config, terms, wanted);
+    let change = start_describe(tx, context, &needs, payload, actor, now)?;
     Ok(Applied { change: Some(change), ..told })
 }
 
@@ -513,7 +525,7 @@ fn newest(versions: &[VersionRow]) -> Option<&VersionRow> {
 fn start_describe(
     tx: &mut Tx<'_>,
     context: &Context,
-    manager: &str,
+    needs: &Needs,
     payload: Value,
     actor: &str,
     now: i64,
@@ -537,7 +549,7 @@ fn start_describe(
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = context.templates.queue(tx, manager)?;
+    let queue = context.templates.queues.of(tx, needs)?;
     let operation = OperationId(context.ids.next());
     let payload = tx.sealer().seal_leaf(payload_owner(context.organisation, &operation), &payload)?;
     tx.insert_operations(&[NewOperation {
@@ -639,6 +651,8 @@ pub(crate) fn finish_describe(
         "retain": template.retain,
         "grace": template.grace,
         "integrations": template.integrations,
+        "worker": template.worker,
+        "toolVersion": template.tool_version,
     });
     tx.insert_version(&VersionRow {
         id,

@@ -12,7 +12,7 @@ use crate::{
     credentials::{Bearer, add},
     progress::Progress,
     steps::prepare,
-    templates::duration_ms,
+    templates::{duration_ms, with_tool_version},
 };
 
 /// The answer to an earlier request of the same id was lost: the same jobs again.
@@ -153,6 +153,9 @@ fn test_order(
 
 fn describe_order(context: &Context, row: &OperationRow, payload: &Value, fence: i64) -> Option<JobOrder> {
     let document = &payload["document"];
+    let mut config = document["config"].as_object().cloned().unwrap_or_default();
+    let version = document["toolVersion"].as_str().and_then(|version| version.parse().ok());
+    with_tool_version(&mut config, version.as_ref());
     document["manager"].as_str().map(|manager| JobOrder {
         claim: Claim { operation: row.id, fence },
         token: None,
@@ -160,7 +163,7 @@ fn describe_order(context: &Context, row: &OperationRow, payload: &Value, fence:
         manager: manager.to_owned(),
         content: payload["content"].as_str().map(str::to_owned),
         task: Task::Describe {
-            config: document["config"].as_object().cloned().unwrap_or_default(),
+            config,
             parameters: document.get("parameters").filter(|p| p.is_object()).cloned(),
         },
         credentials: Credentials::default(),

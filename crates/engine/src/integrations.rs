@@ -6,6 +6,7 @@ use conductor_api::types::{Applied, Deployment, Integration, IntegrationTest, Ti
 use conductor_domain::{
     ids::{ChangeId, IntegrationId, OperationId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
+    needs::Needs,
 };
 use conductor_store::{
     Result, Tx, changes::NewChange, integrations::IntegrationRow, operations::NewOperation,
@@ -303,7 +304,7 @@ fn start_test(tx: &mut Tx<'_>, context: &Context, row: &IntegrationRow, actor: &
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = context.templates.queue(tx, TESTED_BY)?;
+    let queue = context.templates.queues.of(tx, &Needs::of(TESTED_BY))?;
     let operation = OperationId(context.ids.next());
     let owner = payload_owner(context.organisation, &operation);
     let payload = tx.sealer().seal_leaf(owner, &json!({ "integration": row.id }))?;

@@ -25,6 +25,7 @@ mod owners;
 mod planning;
 mod pools;
 mod progress;
+mod queues;
 mod refusal;
 mod steps;
 mod sweep;
@@ -110,7 +111,7 @@ pub struct Engine {
     /// By token hash, for a moment.
     pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
     /// When each worker was last noted as alive.
-    pub(crate) seen: Mutex<BTreeMap<WorkerId, std::time::Instant>>,
+    pub(crate) seen: Mutex<BTreeMap<WorkerId, (std::time::Instant, serde_json::Value)>>,
     /// Where logs of what is over are kept, if not in the database.
     log_objects: OnceLock<Objects>,
     draining: AtomicBool,

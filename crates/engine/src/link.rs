@@ -16,7 +16,7 @@ use conductor_domain::{
     lifecycle::{ErrorCode, OperationStatus},
 };
 use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow, states::StateWrite};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     catalogue::open_payload,
     claims::{claim, claimed_before},
     completion::{DOMAINS_FIRST, complete, fresh_lines},
+    queues::abilities,
 };
 
 /// A waiting acquire looks again after this long, should a bell have been missed.
@@ -237,17 +238,15 @@ impl Engine {
     /// One look for work: what there is now, and when there may be more.
     async fn try_acquire(&self, ask: &Acquire, first: bool) -> Result<(Acquired, Option<Duration>)> {
         let (context, ask) = (self.context.clone(), ask.clone());
-        let seen = self.seen_lately(ask.worker);
+        let worker = abilities(&ask);
+        let mut document = serde_json::to_value(&worker).unwrap_or_default();
+        document["isolation"] = ask.isolation.clone().into();
+        let seen = !first || self.seen_lately(ask.worker, &document);
         self.db
             .write(move |tx| {
                 let now = context.now();
                 let mut acquired = Acquired { jobs: vec![], cancel: tx.to_stop(ask.worker, &ask.running)? };
-                if !seen && first {
-                    let document = json!({
-                        "managers": ask.managers,
-                        "labels": ask.labels,
-                        "isolation": ask.isolation,
-                    });
+                if !seen {
                     tx.see_worker(context.organisation, ask.worker, &ask.name, &document, now)?;
                 }
                 if first && ask.repeated {
@@ -256,10 +255,17 @@ impl Engine {
                 if ask.slots == 0 || !acquired.jobs.is_empty() {
                     return Ok((acquired, None));
                 }
+                let queues = &context.templates.queues;
+                let mut unfit = queues.unfit(tx, &context, &worker)?;
                 // An operation may turn out to need no worker at all; then the next one is looked at.
                 loop {
                     let want = i64::from(ask.slots) - acquired.jobs.len() as i64;
-                    let ready = tx.ready_operations(&ask.managers, context.owner, now, want)?;
+                    let ready = tx.ready_operations(&ask.managers, &unfit, context.owner, now, want)?;
+                    if ready.iter().any(|(row, _)| row.queue.is_some_and(|queue| !queues.knows(queue))) {
+                        queues.load(tx)?;
+                        unfit = queues.unfit(tx, &context, &worker)?;
+                        continue;
+                    }
                     if ready.is_empty() {
                         break;
                     }
@@ -277,14 +283,15 @@ impl Engine {
             .await
     }
 
-    fn seen_lately(&self, worker: WorkerId) -> bool {
+    /// Whether this was noted a moment ago, just as it is.
+    fn seen_lately(&self, worker: WorkerId, document: &Value) -> bool {
         let Ok(mut seen) = self.seen.lock() else {
             return true;
         };
         match seen.get(&worker) {
-            Some(at) if at.elapsed() < SEEN_EVERY => true,
+            Some((at, known)) if at.elapsed() < SEEN_EVERY && known == document => true,
             _ => {
-                seen.insert(worker, Instant::now());
+                seen.insert(worker, (Instant::now(), document.clone()));
                 false
             }
         }

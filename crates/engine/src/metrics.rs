@@ -15,7 +15,7 @@ use crate::{Engine, alerts::ALERTS, pools::pool_members};
 /// However many ask, the database is looked at once in this time.
 const KEPT: Duration = Duration::from_secs(1);
 /// Not heard of for this long, in microseconds.
-const WORKER_QUIET: i64 = 30_000_000;
+pub(crate) const WORKER_QUIET: i64 = 30_000_000;
 const WORKER_DEAD: i64 = 120_000_000;
 /// Those that run for long are counted up to here.
 const MOST: i64 = 1_000;

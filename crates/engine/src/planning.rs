@@ -10,6 +10,7 @@ use conductor_domain::{
     expr::{Params, params_from_json, params_to_json},
     ids::{ChangeId, DomainId, OperationId, OrganisationId, ResourceId, TemplateVersionId},
     lifecycle::{KeptBy, OperationStatus, State, Status},
+    needs::Needs,
     plan::{
         ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
         PoolView, ResourceView, Rivals, Snapshot, Until, Want, plan,
@@ -566,7 +567,8 @@ impl Storing<'_> {
                     tx.move_resource(*resource, *from, (State::Destroy, Status::Queued), None, now)?;
                 }
                 Effect::Unbury { resource } => {
-                    if !tx.unbury_resource(*resource, now)? {
+                    let unburied = tx.unbury_resource(*resource, now)?;
+                    if !unburied {
                         return Err(Error::Moved("a resource that was put aside".into()));
                     }
                 }
@@ -614,21 +616,23 @@ impl Storing<'_> {
     }
 
     pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
-        let mut queues: BTreeMap<&str, i64> = BTreeMap::new();
-        for operation in &plan.operations {
-            if let Some(manager) = &operation.manager
-                && !queues.contains_key(manager.as_str())
-            {
-                queues.insert(manager, self.context.templates.queue(tx, manager)?);
-            }
-        }
         let releasing = plan.effects.iter().any(|effect| matches!(effect, Effect::Leave { .. }));
         let mut rows = Vec::with_capacity(plan.operations.len());
         for operation in &plan.operations {
-            let retries = operation
+            let version = operation
                 .resource
                 .and_then(|id| version_id(plan, snapshot, id))
-                .and_then(|id| snapshot.versions.get(&id))
+                .and_then(|id| snapshot.versions.get(&id));
+            let queue = match &operation.manager {
+                None => None,
+                Some(manager) => {
+                    let own = version.map(|version| version.needs.clone());
+                    let needs = own.filter(|needs| needs.manager == *manager);
+                    let needs = needs.unwrap_or_else(|| Needs::of(manager));
+                    Some(self.context.templates.queues.of(tx, &needs)?)
+                }
+            };
+            let retries = version
                 .and_then(|version| version.config.get("retries").and_then(Value::as_i64))
                 .unwrap_or(DEFAULT_RETRIES);
             rows.push(NewOperation {
@@ -641,7 +645,7 @@ impl Storing<'_> {
                 generation: operation.generation,
                 conditional: operation.conditional,
                 releasing,
-                queue: operation.manager.as_deref().map(|manager| queues[manager]),
+                queue,
                 open_predecessors: (operation.after.len()
                     + operation.loosely_after.len()
                     + operation.waits.len()) as i64,
@@ -729,11 +733,6 @@ fn hold_unique(
         values.push((name, hash));
     }
     tx.hold_unique(context.organisation, version.template, id, &values)
-}
-
-/// What an operation asks of a worker.
-pub(crate) fn needs(manager: &str) -> String {
-    json!({ "manager": manager }).to_string()
 }
 
 fn plan_version(plan: &Plan, id: ResourceId) -> Result<TemplateVersionId> {

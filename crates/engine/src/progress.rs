@@ -432,9 +432,11 @@ impl<'p, 't> Progress<'p, 't> {
                 None,
                 self.now,
             )?;
-            let manager = self.context.templates.get(self.tx, row.version, None)?.manager.clone();
-            let queue =
-                if row.fence > 0 { Some(self.context.templates.queue(self.tx, &manager)?) } else { None };
+            let version = self.context.templates.get(self.tx, row.version, None)?;
+            let queue = match row.fence > 0 {
+                true => Some(self.context.templates.queues.of(self.tx, &version.needs)?),
+                false => None,
+            };
             let before = edges.iter().filter(|(of, ..)| *of == operation).count() as i64;
             self.tx.insert_operations(&[NewOperation {
                 id: operation,

@@ -8,6 +8,7 @@ use std::{
 use conductor_domain::{
     catalogue::{Rule, TemplateVersion, VersionState},
     ids::{EnvironmentId, TemplateVersionId},
+    needs::{WantedVersion, WorkerTerms},
     schema::Schema,
     score::{self, Finding, Resource},
     sharing::SharingTerms,
@@ -21,8 +22,9 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context,
     catalogue::config_owner,
-    planning::{grace, load_rules, needs},
+    planning::{grace, load_rules},
     pools::{PoolDefinition, load_pools},
+    queues::{Queues, template_needs},
 };
 
 /// What a version is never changes, so it is never read twice; only its state may move.
@@ -30,7 +32,7 @@ use crate::{
 pub(crate) struct Cache {
     versions: Mutex<HashMap<TemplateVersionId, Arc<TemplateVersion>>>,
     shelf: Mutex<Option<(i64, Arc<Shelf>)>>,
-    queues: Mutex<HashMap<String, i64>>,
+    pub queues: Queues,
 }
 
 /// Versions, rules and pools as they were at one stamp of the catalogue.
@@ -63,25 +65,6 @@ impl Cache {
             *kept = Some((stamp, shelf.clone()));
         }
         Ok(shelf)
-    }
-
-    /// The queue of a manager's operations; queues are never renumbered.
-    pub fn queue(&self, tx: &mut Tx<'_>, manager: &str) -> Result<i64> {
-        if let Some(queue) = self.queues.lock().ok().and_then(|queues| queues.get(manager).copied()) {
-            return Ok(queue);
-        }
-        match tx.known_queue(&needs(manager))? {
-            // Kept only once it is committed: another transaction may yet roll back.
-            Some(queue) => {
-                if !tx.made_queue()
-                    && let Ok(mut queues) = self.queues.lock()
-                {
-                    queues.insert(manager.to_owned(), queue);
-                }
-                Ok(queue)
-            }
-            None => tx.queue(manager, &needs(manager)),
-        }
     }
 
     pub fn get(
@@ -122,7 +105,7 @@ pub(crate) fn open_config(tx: &Tx<'_>, row: &VersionRow) -> Result<Map<String, V
     Ok(config.as_object().cloned().unwrap_or_default())
 }
 
-fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion> {
+fn read(row: &VersionRow, mut config: Map<String, Value>) -> Result<TemplateVersion> {
     let corrupt = |what: &str| Error::Corrupt(format!("template {}: {what}", row.name));
     let schema = match row.document.get("parameters") {
         Some(json) if json.is_object() => {
@@ -130,6 +113,17 @@ fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion>
         }
         _ => Schema::open(),
     };
+    let worded = |name: &str| row.document.get(name).filter(|value| !value.is_null()).cloned();
+    let terms: Option<WorkerTerms> = worded("worker")
+        .map(serde_json::from_value)
+        .transpose()
+        .map_err(|_| corrupt("what it asks of workers"))?;
+    let tool_version: Option<WantedVersion> = worded("toolVersion")
+        .map(serde_json::from_value)
+        .transpose()
+        .map_err(|_| corrupt("its tool's version"))?;
+    let needs = template_needs(&row.manager, &config, terms.as_ref(), tool_version.as_ref());
+    with_tool_version(&mut config, tool_version.as_ref());
     let outputs = row.document.get("outputs").filter(|outputs| outputs.is_object());
     let flag = |name: &str| row.document.get(name).and_then(Value::as_bool).unwrap_or(false);
     Ok(TemplateVersion {
@@ -161,12 +155,20 @@ fn read(row: &VersionRow, config: Map<String, Value>) -> Result<TemplateVersion>
         retain: flag("retain"),
         grace: grace(&row.document),
         content: row.content.clone(),
+        needs,
         integrations: row
             .document
             .get("integrations")
             .and_then(|names| serde_json::from_value(names.clone()).ok())
             .unwrap_or_default(),
     })
+}
+
+/// A manager reads the version it is to use where it reads everything else.
+pub(crate) fn with_tool_version(config: &mut Map<String, Value>, version: Option<&WantedVersion>) {
+    if let Some(version) = version {
+        config.insert("toolVersion".to_owned(), Value::String(version.to_string()));
+    }
 }
 
 /// What a template requires is written as a Score file would ask for it, so it is read by the same reader.

@@ -28,6 +28,7 @@ use crate::{
     changes::change,
     metrics::worker_state,
     planning::load_rules,
+    queues::waits_for,
     refusal::{not_found, refuse},
     steps::open_outputs,
     templates::open_config,
@@ -151,7 +152,7 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
     Ok(views)
 }
 
-fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
+fn operation_view(tx: &mut Tx<'_>, context: &Context, row: OperationRow) -> Result<Operation> {
     let resource_name = match row.resource {
         Some(id) => tx.resource(id)?.map(|resource| resource.name),
         None => None,
@@ -174,10 +175,7 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
             }
             Some(reasons.join(", "))
         }
-        OperationStatus::Queued => Some(match row.queue.and_then(|queue| tx.queues().ok()?.remove(&queue)) {
-            Some(needs) => format!("a worker that serves {needs}"),
-            None => "a worker".into(),
-        }),
+        OperationStatus::Queued => Some(waits_for(tx, context, row.queue)?),
         _ => None,
     };
     Ok(Operation {
@@ -195,6 +193,11 @@ fn operation_view(tx: &mut Tx<'_>, row: OperationRow) -> Result<Operation> {
         started_at: row.started_at.map(Time),
         completed_at: row.completed_at.map(Time),
     })
+}
+
+/// A part of a worker's own description.
+fn list<T: serde::de::DeserializeOwned + Default>(document: &Value, name: &str) -> T {
+    serde_json::from_value(document[name].clone()).unwrap_or_default()
 }
 
 fn consumer_view(row: &ConsumerRow) -> Consumer {
@@ -403,7 +406,8 @@ impl Engine {
         self.db
             .read(move |tx| {
                 let row = tx.operation(id)?.filter(|row| row.organisation == context.organisation);
-                operation_view(tx, row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?)
+                let row = row.ok_or_else(|| not_found("operation", &id.to_string(), &[]))?;
+                operation_view(tx, &context, row)
             })
             .await
     }
@@ -422,8 +426,8 @@ impl Engine {
                 };
                 let rows = tx.operations(context.organisation, &filter)?;
                 let page = paged(rows, limit, |row| row.id);
-                let items =
-                    page.items.into_iter().map(|row| operation_view(tx, row)).collect::<Result<_>>()?;
+                let items = page.items.into_iter().map(|row| operation_view(tx, &context, row));
+                let items = items.collect::<Result<_>>()?;
                 Ok(Page { items, next_cursor: page.next_cursor })
             })
             .await
@@ -607,8 +611,11 @@ impl Engine {
                 state: worker_state(now, &row).into(),
                 id: row.id,
                 name: row.name,
-                managers: serde_json::from_value(row.document["managers"].clone()).unwrap_or_default(),
-                isolation: serde_json::from_value(row.document["isolation"].clone()).unwrap_or_default(),
+                managers: list(&row.document, "managers"),
+                labels: list(&row.document, "labels"),
+                networks: list(&row.document, "networks"),
+                tools: list(&row.document, "tools"),
+                isolation: list(&row.document, "isolation"),
                 seen_at: Time(row.seen_at),
             })
             .collect())

@@ -239,6 +239,8 @@ impl Simulation {
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
             isolation: vec![],
+            networks: Default::default(),
+            tools: Default::default(),
             wait_ms: 0,
             running: vec![],
             only: None,

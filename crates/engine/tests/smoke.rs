@@ -38,6 +38,8 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
             isolation: vec![],
+            networks: Default::default(),
+            tools: Default::default(),
             wait_ms: 0,
             running: vec![],
             only: None,

@@ -19,6 +19,7 @@ pub mod pack;
 mod program;
 mod terraform;
 mod text;
+pub mod tools;
 
 pub use command::Command;
 pub use compose::Compose;

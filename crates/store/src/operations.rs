@@ -272,10 +272,12 @@ impl Tx<'_> {
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
-    /// The next operations ready for these managers, and the application each is done for; `owner` limits them to one embedded process's changes.
+    /// The next operations ready for these managers but in no queue of `unfit`, and the application each is done
+    /// for; `owner` limits them to one embedded process's changes.
     pub fn ready_operations(
         &mut self,
         managers: &[String],
+        unfit: &[i64],
         owner: Option<Uuid>,
         now: i64,
         limit: i64,
@@ -286,6 +288,14 @@ impl Tx<'_> {
         let mut values: Vec<Value> = vec![now.into(), limit.into()];
         values.extend(managers.iter().map(Value::from));
         let list = placeholders(3, managers.len());
+        let but = match unfit {
+            [] => String::new(),
+            unfit => {
+                let first = values.len() + 1;
+                values.extend(unfit.iter().map(|queue| Value::from(*queue)));
+                format!(" AND o.queue_id NOT IN ({})", placeholders(first, unfit.len()))
+            }
+        };
         let mine = match owner {
             Some(owner) => {
                 values.push(owner.into());
@@ -297,7 +307,7 @@ impl Tx<'_> {
             &format!(
                 "SELECT {COLUMNS}, (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id
                      WHERE c.id = o.change_id) FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
-                 AND o.not_before <= $1{mine}
+                 AND o.not_before <= $1{but}{mine}
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
             &values,

@@ -16,6 +16,7 @@ mod shift;
 mod shutdown;
 mod state_protocol;
 mod state_server;
+mod tools;
 
 pub use container::Container;
 pub use guard::{Guard, GuardCommand, guard_main, protections, protections_of};

@@ -4,7 +4,7 @@
 //! runs, to hear of cancels. A finished job is followed by the next acquire at once.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::PathBuf,
     sync::{Arc, OnceLock},
@@ -17,8 +17,13 @@ use conductor_managers::Registry;
 use tokio::sync::Mutex;
 
 use crate::{
-    Aspect, Container, Guard, GuardCommand, Protection, job::Layout, perform::Performer, shift::Shift,
-    shutdown::Shutdown, state_server::StateServer,
+    Aspect, Container, Guard, GuardCommand, Protection,
+    job::Layout,
+    perform::Performer,
+    shift::Shift,
+    shutdown::Shutdown,
+    state_server::StateServer,
+    tools::{self, ToolVersions},
 };
 
 /// How long saying goodbye may take.
@@ -38,6 +43,8 @@ pub struct WorkerConfig {
     /// What managers ask by name, such as the path of a tool.
     pub settings: BTreeMap<String, String>,
     pub labels: BTreeMap<String, String>,
+    /// Networks it reaches.
+    pub networks: BTreeSet<String>,
     pub guard: GuardCommand,
     /// Programs are started in containers.
     pub container: Option<Container>,
@@ -59,6 +66,7 @@ impl WorkerConfig {
             slots: 4,
             settings: BTreeMap::new(),
             labels: BTreeMap::new(),
+            networks: BTreeSet::new(),
             guard: GuardCommand::default(),
             container: None,
             require_isolation: Vec::new(),
@@ -143,12 +151,14 @@ pub struct Worker {
     pub(crate) config: WorkerConfig,
     pub(crate) guard: Arc<GuardKeeper>,
     states: Arc<StateServer>,
+    /// Known a moment after the start.
+    pub(crate) tools: OnceLock<ToolVersions>,
 }
 
 impl Worker {
     pub fn new(link: Arc<dyn WorkerLink>, registry: Registry, config: WorkerConfig) -> Self {
         let guard = Arc::new(GuardKeeper::new(&config));
-        Self { link, registry, config, guard, states: Arc::default() }
+        Self { link, registry, config, guard, states: Arc::default(), tools: OnceLock::new() }
     }
 
     /// Works until `done` resolves, then lets its jobs finish.
@@ -179,7 +189,17 @@ impl Worker {
             clock: self.config.clock.clone(),
             unpacking: Mutex::new(()),
         };
-        Shift::new(self, performer, &shutdown).work(&shutdown).await.map_err(WorkerError::Refused)?;
+        let look = async {
+            if self.tools.get().is_none() {
+                let found = tools::look(&self.guard, &self.config.data, &self.config.settings).await;
+                let _ = self.tools.set(found);
+            }
+            std::future::pending::<Result<(), WorkerError>>().await
+        };
+        tokio::select! {
+            ended = Shift::new(self, performer, &shutdown).work(&shutdown) => ended.map_err(WorkerError::Refused),
+            never = look => never,
+        }?;
         // Not heard, it is taken for dead after a while, and nothing worse.
         let _ = tokio::time::timeout(GOODBYE, self.link.leave(self.config.id)).await;
         Ok(())

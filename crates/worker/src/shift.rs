@@ -22,6 +22,9 @@ use crate::{
 /// An answer to a long poll may be this much late before it is taken for lost.
 const LATE: Duration = Duration::from_secs(15);
 
+/// How long an acquire stays open while the tools are still being looked for.
+const UNTIL_KNOWN: Duration = Duration::from_millis(500);
+
 /// An acquire that is open, and when it was sent with what answer.
 struct Open {
     ask: Acquire,
@@ -110,6 +113,8 @@ impl<'a> Shift<'a> {
         let free = config.slots.saturating_sub(self.jobs.len());
         let slots = if self.draining() { 0 } else { free as u32 };
         let running = self.heeding();
+        // What tools it has is not known at once; then it is asked again soon.
+        let wait = if self.worker.tools.get().is_some() { config.wait } else { config.wait.min(UNTIL_KNOWN) };
         (slots > 0 || !running.is_empty()).then(|| Acquire {
             worker: config.id,
             name: config.name.clone(),
@@ -119,7 +124,9 @@ impl<'a> Shift<'a> {
             managers: self.worker.registry.names().into_iter().map(str::to_owned).collect(),
             labels: config.labels.clone(),
             isolation: self.worker.guard.isolation(),
-            wait_ms: config.wait.as_millis() as u64,
+            networks: config.networks.clone(),
+            tools: self.worker.tools.get().cloned().unwrap_or_default(),
+            wait_ms: wait.as_millis() as u64,
             running,
             only: config.only,
         })

@@ -88,6 +88,7 @@ const KINDS: [Kind; 7] = [
             "replace",
             "limits",
             "toolVersion",
+            "worker",
             "labels",
             "retain",
             "grace",

@@ -179,6 +179,7 @@ pub async fn worker(context: &Context, flags: WorkerFlags) -> Outcome {
         labels,
         container,
         require_isolation: settings.require_isolation.clone(),
+        networks: flags.networks.iter().cloned().collect(),
         ..WorkerConfig::new(id, name.clone(), &settings.data, clock::clock())
     };
     let worker = Worker::new(Arc::new(link), conductor_managers::built_in(), config);

@@ -13,6 +13,7 @@ mod recover;
 mod schema;
 mod session;
 mod state;
+mod tool;
 
 use std::path::Path;
 
@@ -28,12 +29,13 @@ use crate::{
 
 use git::Source;
 use module::Module;
-use prepare::{Prepared, Tool};
+use prepare::Prepared;
 use recover::Unrecorded;
 use session::{Session, VARIABLES};
 use state::State;
+use tool::Tool;
 
-const KEYS: [&str; 3] = ["source", "tool", "allowReplace"];
+const KEYS: [&str; 4] = ["source", "tool", "toolVersion", "allowReplace"];
 const PLAN_FILE: &str = "conductor.tfplan";
 const ERRORED: &str = "errored.tfstate";
 
@@ -54,7 +56,7 @@ impl Manager for Terraform {
             return Err(Failure::invalid("config.source is missing")
                 .hint("give the module's folder relative to the catalogue file, or git::URL?ref=REF"));
         };
-        let tool = Tool::find(job, config)?;
+        let tool = Tool::find(job, config).await?;
         let (folder, content) = match (&template.content, Source::parse(source)?) {
             (Some(folder), _) => (folder.clone(), None),
             (None, Some(source)) => {
@@ -82,7 +84,7 @@ impl Manager for Terraform {
         }
         let config = Config(&step.config);
         let shared = Shared::read(&step.config)?;
-        let tool = Tool::find(job, config)?;
+        let tool = Tool::find(job, config).await?;
         let content = job.content().ok_or_else(|| Failure::failed("the template's files are missing"))?;
         let variables = variables(job, step, &content, &tool)?;
         let prepared = Prepared::get(job, &tool, &content).await?;

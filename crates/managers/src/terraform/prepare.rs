@@ -6,7 +6,6 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,49 +13,13 @@ use std::{
 use conductor_domain::work::{Failure, FailureCode, Level};
 use sha2::{Digest, Sha256};
 
-use super::session::{Session, copy_module};
-use crate::{Allow, Destination, Job, config::Config, files, pack, program, text};
+use super::{
+    session::{Session, copy_module},
+    tool::Tool,
+};
+use crate::{Allow, Destination, Job, files, pack, text};
 
 const LOCK_FILE: &str = ".terraform.lock.hcl";
-
-/// The program that is run, terraform or tofu.
-#[derive(Clone, Debug)]
-pub(super) struct Tool {
-    pub path: PathBuf,
-    pub tofu: bool,
-}
-
-impl Tool {
-    /// What the template asks for, else what the worker is set to, else the first one on PATH.
-    pub fn find(job: &dyn Job, config: Config<'_>) -> Result<Self, Failure> {
-        let asked = config.text("tool")?.map(str::to_owned).or_else(|| job.setting("terraform_tool"));
-        let path = match asked.as_deref() {
-            Some(path) if path.starts_with('/') => {
-                Some(PathBuf::from(path)).filter(|path| program::is_program(path))
-            }
-            Some(name @ ("terraform" | "tofu")) => program::find(job, name),
-            Some(other) => {
-                return Err(Failure::invalid(format!("config.tool `{other}` is not known"))
-                    .hint(crate::config::hint(other, &["terraform", "tofu"]) + ", or an absolute path"));
-            }
-            None => ["terraform", "tofu"].iter().find_map(|name| program::find(job, name)),
-        };
-        let Some(path) = path else {
-            let name = asked.as_deref().unwrap_or("terraform or tofu");
-            return Err(Failure::failed(format!("the worker has no {name}"))
-                .hint("install it on the worker's PATH, or name it in config.tool by its absolute path"));
-        };
-        let path = path.canonicalize().unwrap_or(path);
-        let tofu = path.file_name().is_some_and(|name| name.to_string_lossy().contains("tofu"));
-        Ok(Self { path, tofu })
-    }
-
-    /// Changes whenever the program does.
-    fn identity(&self) -> Result<String, Failure> {
-        let info = fs::metadata(&self.path).map_err(files::failed("read", &self.path))?;
-        Ok(format!("{} {} {}.{}", self.path.display(), info.len(), info.mtime(), info.mtime_nsec()))
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Prepared {

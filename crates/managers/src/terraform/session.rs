@@ -11,10 +11,7 @@ use conductor_domain::work::Failure;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::{
-    events::Report,
-    prepare::{Prepared, Tool},
-};
+use super::{events::Report, prepare::Prepared, tool::Tool};
 use crate::{Allow, Destination, Exit, Job, Program, StopSignal, files, program};
 
 /// Providers are spoken to over a socket below TMPDIR, and a socket's path must stay below 108 bytes. Where
