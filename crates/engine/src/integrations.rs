@@ -2,29 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use conductor_api::types::{Applied, Deployment, Integration, IntegrationTest, Time};
-use conductor_domain::{
-    ids::{ChangeId, IntegrationId, OperationId},
-    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind},
-    needs::Needs,
-};
-use conductor_store::{
-    Result, Tx, changes::NewChange, integrations::IntegrationRow, operations::NewOperation,
-};
+use conductor_api::types::{Applied, Integration, IntegrationTest, Time};
+use conductor_domain::{ids::IntegrationId, lifecycle::ErrorCode};
+use conductor_store::{Result, Tx, integrations::IntegrationRow};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
     access::hex,
-    catalogue::{applied, check_span, invalid, payload_owner, read},
+    catalogue::{applied, check_span, invalid, read},
     integration_rules::{check_audience, check_files, check_names, check_provider, scalars},
     progress::Progress,
     refusal::{not_found, refuse},
 };
-
-/// A test needs a worker with programs, which is one with this manager.
-const TESTED_BY: &str = "command";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -199,7 +190,7 @@ fn view(row: IntegrationRow) -> Integration {
 }
 
 /// The one of this name: an environment's own, or without one the organisation's.
-fn by_name(
+pub(crate) fn by_name(
     tx: &mut Tx<'_>,
     context: &Context,
     name: &str,
@@ -257,81 +248,4 @@ impl Engine {
             })
             .await
     }
-
-    /// Has a worker try an integration with the command it names.
-    pub async fn test_integration(
-        &self,
-        name: &str,
-        environment: Option<&str>,
-        actor: &str,
-    ) -> Result<Deployment> {
-        let (context, actor) = (self.context.clone(), actor.to_owned());
-        let (name, environment) = (name.to_owned(), environment.map(str::to_owned));
-        let change = self
-            .db
-            .write(move |tx| {
-                let row = by_name(tx, &context, &name, environment.as_deref())?;
-                if !row.document["test"].is_object() {
-                    let suggestion =
-                        "give it `test: { command: [PROGRAM, ARGUMENT] }`; exit code 0 = it works";
-                    let message = format!("integration `{name}` does not say how it is tried; {suggestion}");
-                    return Err(refuse(ErrorCode::Invalid, message));
-                }
-                start_test(tx, &context, &row, &actor)
-            })
-            .await?;
-        self.deployment(change).await
-    }
-}
-
-fn start_test(tx: &mut Tx<'_>, context: &Context, row: &IntegrationRow, actor: &str) -> Result<ChangeId> {
-    let (now, id) = (context.now(), ChangeId(context.ids.next()));
-    tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Test,
-        environment: row.environment,
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
-        timeout_at: None,
-        now,
-    })?;
-    let plan = json!({ "items": [], "removals": [], "warnings": [] });
-    tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = context.templates.queues.of(tx, &Needs::of(TESTED_BY))?;
-    let operation = OperationId(context.ids.next());
-    let owner = payload_owner(context.organisation, &operation);
-    let payload = tx.sealer().seal_leaf(owner, &json!({ "integration": row.id }))?;
-    tx.insert_operations(&[NewOperation {
-        id: operation,
-        organisation: context.organisation,
-        change: id,
-        plan_number: 1,
-        resource: None,
-        kind: OperationKind::Test,
-        generation: 0,
-        conditional: false,
-        releasing: false,
-        queue: Some(queue),
-        open_predecessors: 0,
-        retries: 0,
-        payload: Some(payload),
-        now,
-    }])?;
-    let told = json!({ "name": row.name, "environment": row.place });
-    Progress::new(tx, context, now).event(
-        "integration.tested",
-        actor,
-        Some(id),
-        None,
-        Some(operation),
-        told,
-    )?;
-    Ok(id)
 }

@@ -30,6 +30,7 @@ mod refusal;
 mod steps;
 mod sweep;
 mod templates;
+mod trials;
 mod turns;
 mod views;
 
