@@ -44,6 +44,7 @@ pub fn options(url: String, data: &Path) -> EngineOptions {
         default_workload: true,
         embedded: false,
         public_url: None,
+        state_store: None,
     }
 }
 

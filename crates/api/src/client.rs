@@ -10,8 +10,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::types::{
     Alert, Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
     DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage, Operation,
-    OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, Template, Token, TokenRequest,
-    WorkerInfo,
+    OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff, StateRollback,
+    StateVersion, Template, Token, TokenRequest, WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -232,6 +232,29 @@ impl Client {
 
     pub async fn add_consumer(&self, id: ResourceId, request: &ConsumerRequest) -> ClientResult<Consumer> {
         self.send("POST", format!("/resources/{id}/consumers"), request).await
+    }
+
+    pub async fn states(&self, id: ResourceId) -> ClientResult<Vec<StateVersion>> {
+        let page: Page<StateVersion> = self.get(format!("/resources/{id}/states")).await?;
+        Ok(page.items)
+    }
+
+    /// A version of a resource's state, as it was written.
+    pub async fn state(&self, id: ResourceId, number: i64) -> ClientResult<Bytes> {
+        let path = format!("/api/v1/resources/{id}/states/{number}");
+        self.raw("GET", path, "application/json", vec![], Bytes::new()).await
+    }
+
+    pub async fn diff_states(&self, id: ResourceId, from: i64, to: i64) -> ClientResult<StateDiff> {
+        self.get(format!("/resources/{id}/states/{from}/diff/{to}")).await
+    }
+
+    pub async fn roll_back_state(&self, id: ResourceId, number: i64) -> ClientResult<StateVersion> {
+        self.send("POST", format!("/resources/{id}/states/rollback"), &StateRollback { number }).await
+    }
+
+    pub async fn unlock_state(&self, id: ResourceId) -> ClientResult<()> {
+        self.send("DELETE", format!("/resources/{id}/states/lock"), &()).await
     }
 
     /// Takes back a destruction that is still in its grace period.

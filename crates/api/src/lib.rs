@@ -3,6 +3,7 @@
 
 pub mod client;
 pub mod http;
+pub mod state_protocol;
 pub mod types;
 pub mod webhook;
 pub mod worker;

@@ -1,5 +1,7 @@
 //! What people and scripts see: the documents of the interface, in JSON, camelCase.
 
+mod states;
+
 use std::collections::BTreeMap;
 
 use conductor_domain::{
@@ -15,6 +17,8 @@ use conductor_domain::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
+
+pub use states::{StateDiff, StateLocation, StateRollback, StateVersion};
 
 /// A moment, as RFC 3339 with microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -265,6 +269,9 @@ pub struct Resource {
     #[schema(value_type = Option<String>)]
     pub destroy_after: Option<Time>,
     pub protected: bool,
+    /// Where terraform's state of it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state_location: Option<StateLocation>,
     pub generation: i64,
     pub observed_generation: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]

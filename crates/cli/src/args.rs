@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use objects::{
     AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
-    RecordCommand, ResourcesCommand, TokensCommand,
+    RecordCommand, ResourcesCommand, StatesCommand, TokensCommand,
 };
 
 use crate::settings::SettingFlags;
@@ -166,6 +166,9 @@ pub enum Command {
     /// What exists, who uses it and why
     #[command(visible_alias = "res", subcommand)]
     Resources(ResourcesCommand),
+    /// Versions of terraform's state: look at them, compare them, go back to one
+    #[command(subcommand)]
+    States(StatesCommand),
     /// Deployments and other changes, newest first
     #[command(subcommand)]
     Deployments(RecordCommand),

@@ -9,6 +9,7 @@ mod logs;
 mod objects;
 mod resources;
 mod serve;
+mod states;
 mod status;
 mod tokens;
 mod validate;
@@ -81,6 +82,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         }
         Command::Outputs { app, env, reveal } => status::outputs(&context, &app, &env, reveal).await,
         Command::Resources(command) => resources::run(&context, command).await,
+        Command::States(command) => states::run(&context, command).await,
         Command::Deployments(command) => objects::deployments(&context, command).await,
         Command::Operations(command) => objects::operations(&context, command).await,
         Command::Apps(command) => objects::applications(&context, command).await,

@@ -53,6 +53,7 @@ pub fn engine_options(settings: &Settings) -> EngineOptions {
         default_workload: true,
         embedded: false,
         public_url: settings.public_url.clone(),
+        state_store: settings.state_store.clone(),
     }
 }
 

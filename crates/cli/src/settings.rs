@@ -62,7 +62,7 @@ pub struct SettingFlags {
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 32] = join(
+const NAMES: [&str; 33] = join(
     alerts::NAMES,
     [
         "url",
@@ -80,6 +80,7 @@ const NAMES: [&str; 32] = join(
         "log_format",
         "log_retention",
         "log_store",
+        "state_store",
         "terraform_tool",
         "terraform_providers",
         "tools",
@@ -122,6 +123,8 @@ pub struct Settings {
     /// Where logs of what is over are kept, if not in the database.
     pub log_store: Option<String>,
     pub alerts: Alerting,
+    /// Where bodies of terraform state go that are not to be in the database.
+    pub state_store: Option<String>,
     /// What managers ask the worker by name.
     pub for_managers: BTreeMap<String, String>,
     /// Which settings came from where, for `doctor`; never their values.
@@ -193,6 +196,7 @@ impl Settings {
             },
             log_store: find("log_store"),
             alerts: Alerting::read(&mut find)?,
+            state_store: find("state_store"),
             data,
             database_url,
             lease,

@@ -192,6 +192,7 @@ mod tests {
             default_workload: false,
             embedded: false,
             public_url: Some("https://conductor.example.com/".into()),
+            state_store: None,
         };
         Engine::open_with(options, clock, Arc::new(RandomIds)).unwrap()
     }

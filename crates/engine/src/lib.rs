@@ -27,6 +27,7 @@ mod pools;
 mod progress;
 mod queues;
 mod refusal;
+mod states;
 mod steps;
 mod sweep;
 mod templates;
@@ -56,6 +57,7 @@ pub use conductor_store::{Error, Result};
 pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};
+pub use states::Workspace;
 pub use views::{LogQuery, Query};
 
 #[derive(Clone, Debug)]
@@ -75,6 +77,8 @@ pub struct EngineOptions {
     pub embedded: bool,
     /// Where others reach this server: the issuer of its identity tokens.
     pub public_url: Option<String>,
+    /// Where bodies of terraform state go that are not to be in the database: `file:///FOLDER`, `s3://…` and so on.
+    pub state_store: Option<String>,
 }
 
 /// What never changes while the engine runs, cheap to clone into a use case.
@@ -109,6 +113,8 @@ pub struct Engine {
     pub(crate) reaped: AtomicU64,
     pub(crate) gauges: metrics::Kept,
     pub(crate) turns: turns::Turns,
+    pub(crate) objects: Option<Objects>,
+    pub(crate) objects_swept: Mutex<Option<std::time::Instant>>,
     /// By token hash, for a moment.
     pub(crate) principals: Mutex<HashMap<Vec<u8>, (Principal, std::time::Instant)>>,
     /// When each worker was last noted as alive.
@@ -131,6 +137,7 @@ impl Engine {
 
     /// As [`Engine::open`], with a clock and ids of one's own.
     pub fn open_with(options: EngineOptions, clock: Arc<dyn Clock>, ids: Arc<dyn Ids>) -> Result<Arc<Self>> {
+        let objects = options.state_store.as_deref().map(Objects::open).transpose()?;
         let opened = OpenOptions {
             url: options.url.clone(),
             key: options.key.clone(),
@@ -163,6 +170,8 @@ impl Engine {
             reaped: AtomicU64::new(0),
             gauges: metrics::Kept::default(),
             turns: turns::Turns::default(),
+            objects,
+            objects_swept: Mutex::default(),
             principals: Mutex::default(),
             seen: Mutex::default(),
             log_objects: OnceLock::new(),

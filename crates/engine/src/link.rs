@@ -15,7 +15,7 @@ use conductor_domain::{
     ids::WorkerId,
     lifecycle::{ErrorCode, OperationStatus},
 };
-use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow, states::StateWrite};
+use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -37,7 +37,7 @@ impl Engine {
     }
 }
 
-fn refused(error: Error) -> LinkError {
+pub(crate) fn refused(error: Error) -> LinkError {
     match error {
         // Whatever is wrong with the database is not the worker's doing: it tries again.
         Error::Unreachable(text) | Error::Busy(text) | Error::Database(text) => LinkError::Unreachable(text),
@@ -52,7 +52,7 @@ pub(crate) fn lost() -> Error {
 }
 
 /// The operation of a claim that still holds.
-fn held(tx: &mut Tx<'_>, claim: Claim) -> Result<OperationRow> {
+pub(crate) fn held(tx: &mut Tx<'_>, claim: Claim) -> Result<OperationRow> {
     tx.operation(claim.operation)?
         .filter(|row| row.fence == claim.fence && row.status == OperationStatus::InProgress)
         .ok_or_else(lost)
@@ -159,78 +159,19 @@ impl WorkerLink for Engine {
     }
 
     async fn read_state(&self, claim: Claim) -> LinkResult<Option<Bytes>> {
-        let context = self.context.clone();
-        let state = self.db.read(move |tx| {
-            let resource = held(tx, claim)?.resource.ok_or_else(lost)?;
-            tx.latest_state(context.organisation, resource)
-        });
-        Ok(state.await.map_err(refused)?.map(Bytes::from))
+        self.read_claimed_state(claim).await.map_err(refused)
     }
 
     async fn write_state(&self, claim: Claim, lock: Option<String>, body: Bytes) -> LinkResult<()> {
-        let context = self.context.clone();
-        let invalid = |what: &str| LinkError::Refused(format!("this is no terraform state: {what}"));
-        let state: Value = serde_json::from_slice(&body).map_err(|_| invalid("not JSON"))?;
-        let serial = state["serial"].as_i64().ok_or_else(|| invalid("no serial"))?;
-        let lineage = state["lineage"].as_str().unwrap_or_default().to_owned();
-        let kept = self
-            .db
-            .write(move |tx| {
-                let row = held(tx, claim)?;
-                let resource = row.resource.ok_or_else(lost)?;
-                if let Some((held_id, fence)) = tx.state_lock(resource)?
-                    && fence == claim.fence
-                    && lock.as_ref().is_some_and(|lock| *lock != held_id)
-                {
-                    return Ok(StateWrite::Stale { stored: -1 });
-                }
-                tx.keep_state(
-                    context.organisation,
-                    resource,
-                    serial,
-                    &lineage,
-                    &body,
-                    claim.fence,
-                    context.now(),
-                )
-            })
-            .await
-            .map_err(refused)?;
-        match kept {
-            StateWrite::Kept | StateWrite::Again => Ok(()),
-            StateWrite::Stale { stored: -1 } => {
-                Err(LinkError::Refused("the state is locked by another id".into()))
-            }
-            StateWrite::Stale { stored } => {
-                Err(LinkError::Refused(format!("serial {serial} is not newer than the stored {stored}")))
-            }
-        }
+        self.write_claimed_state(claim, lock, body).await.map_err(refused)
     }
 
     async fn lock_state(&self, claim: Claim, lock: StateLock) -> LinkResult<LockAnswer> {
-        let context = self.context.clone();
-        self.db
-            .write(move |tx| {
-                let resource = held(tx, claim)?.resource.ok_or_else(lost)?;
-                let document = serde_json::to_value(&lock).unwrap_or_default();
-                let held = tx.lock_state(resource, &lock.id, claim.fence, &document, context.now())?;
-                Ok(match held.and_then(|held| serde_json::from_value(held).ok()) {
-                    Some(holder) => LockAnswer::HeldBy(holder),
-                    None => LockAnswer::Taken,
-                })
-            })
-            .await
-            .map_err(refused)
+        self.lock_claimed_state(claim, lock).await.map_err(refused)
     }
 
-    async fn unlock_state(&self, claim: Claim, _lock: Option<StateLock>) -> LinkResult<()> {
-        self.db
-            .write(move |tx| {
-                let resource = held(tx, claim)?.resource.ok_or_else(lost)?;
-                tx.unlock_state(resource)
-            })
-            .await
-            .map_err(refused)
+    async fn unlock_state(&self, claim: Claim, lock: Option<StateLock>) -> LinkResult<()> {
+        self.unlock_claimed_state(claim, lock).await.map_err(refused)
     }
 }
 

@@ -80,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::run_background`], and everything that goes by the clock: pools, grace periods. Long-running
+    /// As [`Engine::run_background`], and everything that goes by the clock: pools, grace periods, what is left over. Long-running
     /// processes do this; a command that comes and goes does not.
     pub async fn run_keeper(self: Arc<Self>, stop: CancellationToken) {
         let pause = (self.context.lease / 6).clamp(Duration::from_millis(100), Duration::from_secs(1));
@@ -98,7 +98,8 @@ impl Engine {
     /// One round of what goes by the clock.
     pub async fn keep(&self) -> Result<()> {
         self.keep_pools().await?;
-        self.destroy_what_was_put_aside().await
+        self.destroy_what_was_put_aside().await?;
+        self.sweep_objects_now_and_then().await
     }
 
     /// Grace periods that are over.

@@ -30,6 +30,7 @@ use crate::{
     planning::load_rules,
     queues::waits_for,
     refusal::{not_found, refuse},
+    states::state_locations,
     steps::open_outputs,
     templates::open_config,
 };
@@ -287,6 +288,7 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     for row in tx.dependents_of(&ids)?.into_iter().filter(|row| !row.workload) {
         dependents.entry(row.on).or_default().insert(row.resource);
     }
+    let mut locations = state_locations(tx, &ids)?;
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
@@ -317,6 +319,7 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             kept_by: row.kept_by.to_string(),
             destroy_after: row.destroy_after.filter(|_| row.state == State::Destroy).map(Time),
             protected: row.protected,
+            state_location: locations.remove(&row.id),
             generation: row.generation,
             observed_generation: row.observed_generation,
             external_id: row.external_id,

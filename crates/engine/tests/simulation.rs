@@ -84,6 +84,7 @@ impl Simulation {
             default_workload: true,
             embedded: false,
             public_url: None,
+            state_store: None,
         })
         .unwrap();
         let documents = [

@@ -22,6 +22,7 @@ fn engine(folder: &std::path::Path) -> Arc<Engine> {
         default_workload: true,
         embedded: true,
         public_url: None,
+        state_store: None,
     })
     .unwrap()
 }

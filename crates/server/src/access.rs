@@ -6,6 +6,7 @@ use axum::{
     extract::FromRequestParts,
     http::{StatusCode, header, request::Parts},
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
 use conductor_api::worker::Claim;
 use conductor_domain::{ids::OperationId, lifecycle::ErrorCode};
 use conductor_engine::{Engine, Principal, Role};
@@ -26,13 +27,23 @@ pub enum Access {
 
 impl Access {
     async fn principal(&self, engine: &Arc<Engine>, parts: &Parts) -> Result<Principal, Failed> {
+        self.principal_of(engine, parts, None).await
+    }
+
+    /// `basic` is a token that came as the password of basic authentication.
+    async fn principal_of(
+        &self,
+        engine: &Arc<Engine>,
+        parts: &Parts,
+        basic: Option<String>,
+    ) -> Result<Principal, Failed> {
         if let Self::Embedded { actor } = self {
             return Ok(Principal { name: actor.clone(), roles: vec![Role::Owner, Role::Worker] });
         }
         let given = bearer(parts);
         // GitLab's webhooks cannot send an Authorization header.
         let hook = parts.headers.get("x-gitlab-token").and_then(|value| value.to_str().ok());
-        let token = given.or(hook).ok_or_else(|| {
+        let token = given.or(hook).or(basic.as_deref()).ok_or_else(|| {
             denied("this needs a token: send `Authorization: Bearer TOKEN` (CONDUCTOR_TOKEN on the command line)")
         })?;
         if Engine::is_operation_token(token) {
@@ -86,6 +97,34 @@ impl FromRequestParts<App> for Holder {
     }
 }
 
+/// The password of `Authorization: Basic …`, whoever it says to belong to.
+fn basic_password(parts: &Parts) -> Option<String> {
+    let given = parts.headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let decoded = BASE64.decode(given.strip_prefix("Basic ")?.trim()).ok()?;
+    let text = String::from_utf8(decoded).ok()?;
+    text.split_once(':').map(|(_, password)| password.to_owned())
+}
+
+/// Keeps states of their own terraform here, which can only say its token as a password.
+pub struct StateCaller(pub Principal);
+
+impl FromRequestParts<App> for StateCaller {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        let principal = app.access.principal_of(&app.engine, parts, basic_password(parts)).await?;
+        permitted(principal, Role::Write, "write").map(Self)
+    }
+}
+
+fn permitted(principal: Principal, role: Role, name: &str) -> Result<Principal, Failed> {
+    if principal.may(role) {
+        return Ok(principal);
+    }
+    let detail = format!("`{}` may not do this: it takes the role {name}", principal.name);
+    Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail))
+}
+
 macro_rules! callers {
     ($($(#[$doc:meta])* $name:ident needs $role:ident;)*) => {$(
         $(#[$doc])*
@@ -97,11 +136,7 @@ macro_rules! callers {
 
             async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
                 let principal = app.access.principal(&app.engine, parts).await?;
-                if principal.may(Role::$role) {
-                    return Ok(Self(principal));
-                }
-                let detail = format!("`{}` may not do this: it takes the role {}", principal.name, stringify!($role).to_lowercase());
-                Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail))
+                permitted(principal, Role::$role, &stringify!($role).to_lowercase()).map(Self)
             }
         }
     )*};

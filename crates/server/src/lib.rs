@@ -62,6 +62,7 @@ pub fn router(engine: Arc<Engine>, access: Access) -> Router {
         .merge(public)
         .route("/api/v1/openapi.json", axum::routing::get(serve_document))
         .nest("/api/v1/worker", routes::worker::router())
+        .nest("/api/v1/state", routes::states::protocol())
         .merge(routes::health::router())
         .merge(routes::identity::router())
         .fallback(problem::no_such_route)

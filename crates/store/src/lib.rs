@@ -27,6 +27,7 @@ mod sqlite;
 pub mod states;
 mod tx;
 mod value;
+mod workspaces;
 
 pub use counters::{BUCKETS, Counted, Histogram};
 pub use db::{Db, Watch};

@@ -15,6 +15,7 @@ struct Migration {
 
 const MIGRATIONS: &[Migration] = &[
     Migration { text: include_str!("migrations/0001_start.sql"), breaking: true },
+    Migration { text: include_str!("migrations/0002_states.sql"), breaking: false },
     Migration { text: include_str!("migrations/0003_integrations.sql"), breaking: false },
     Migration { text: include_str!("migrations/0004_alerts.sql"), breaking: false },
 ];

@@ -14,7 +14,6 @@ mod run;
 mod sandbox;
 mod shift;
 mod shutdown;
-mod state_protocol;
 mod state_server;
 mod tools;
 
@@ -24,4 +23,3 @@ pub use limits::Limits;
 pub use run::{Clock, Worker, WorkerConfig, WorkerError};
 pub use sandbox::{Aspect, Protection};
 pub use shutdown::Shutdown;
-pub use state_protocol::{StateReply, StateRequest, StateStore, answer_state};

@@ -19,16 +19,15 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use conductor_api::worker::{Claim, LinkResult, LockAnswer, StateLock, WorkerLink};
+use conductor_api::{
+    state_protocol::{LARGEST_STATE, StateRequest, StateStore, answer_state},
+    worker::{Claim, LinkResult, LockAnswer, StateLock, WorkerLink},
+};
 use conductor_managers::StateAddress;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-use crate::state_protocol::{StateRequest, StateStore, answer_state};
-
 const USERNAME: &str = "job";
-/// Far above any state seen; a bound all the same.
-const LARGEST_STATE: usize = 512 << 20;
 
 /// Who answers at which path.
 type Jobs = Arc<Mutex<HashMap<String, Arc<JobState>>>>;

@@ -103,6 +103,49 @@ pub enum ResourcesCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub enum StatesCommand {
+    /// List the versions of a resource's state, newest first
+    List {
+        #[arg(value_name = "RESOURCE")]
+        resource: String,
+    },
+    /// Print a version as terraform wrote it, with the secrets in it; takes the role admin
+    #[command(
+        after_help = "Examples:\n  conductor states get bucket > bucket.tfstate\n  conductor states get bucket 3"
+    )]
+    Get {
+        #[arg(value_name = "RESOURCE")]
+        resource: String,
+        /// Which one [default: the newest]
+        #[arg(value_name = "NUMBER")]
+        number: Option<i64>,
+    },
+    /// Show what differs between two versions; sensitive values are masked
+    #[command(after_help = "Examples:\n  conductor states diff bucket 1 2")]
+    Diff {
+        #[arg(value_name = "RESOURCE")]
+        resource: String,
+        #[arg(value_name = "FROM")]
+        from: i64,
+        #[arg(value_name = "TO")]
+        to: i64,
+    },
+    /// Go back to an old version: its content becomes a new version; takes the role admin
+    #[command(after_help = "Examples:\n  conductor states rollback bucket 3")]
+    Rollback {
+        #[arg(value_name = "RESOURCE")]
+        resource: String,
+        #[arg(value_name = "NUMBER")]
+        number: i64,
+    },
+    /// Take the lock of a state away from whoever holds it; takes the role admin
+    Unlock {
+        #[arg(value_name = "RESOURCE")]
+        resource: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub enum PoolsCommand {
     /// List pools
     List(Box<ListFlags>),

@@ -54,7 +54,7 @@ async fn list(client: &Client, flags: &ListFlags) -> Outcome<Vec<Resource>> {
 }
 
 /// By id, or by a name that only one has.
-async fn find(client: &Client, text: &str) -> Outcome<Resource> {
+pub(super) async fn find(client: &Client, text: &str) -> Outcome<Resource> {
     if let Ok(id) = text.parse::<ResourceId>() {
         return Ok(client.resource(id).await?);
     }

@@ -1,6 +1,7 @@
 //! Objects as people read them. What a tool said never reaches the terminal with its control characters.
 
 mod lists;
+mod states;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ pub use lists::{
     alerts, applications, environments, events, integrations, outputs, pools, rules, templates, tokens,
     workers,
 };
+pub use states::{state_diff, states};
 
 use super::{
     BOLD, Screen, paint, span,

@@ -8,6 +8,7 @@ mod hooks;
 pub mod identity;
 mod integrations;
 mod objects;
+pub mod states;
 pub mod worker;
 
 use axum::extract::DefaultBodyLimit;
@@ -40,6 +41,11 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::add_consumer))
         .routes(routes!(objects::remove_consumer))
         .routes(routes!(objects::undelete))
+        .routes(routes!(states::list))
+        .routes(routes!(states::get))
+        .routes(routes!(states::diff))
+        .routes(routes!(states::roll_back))
+        .routes(routes!(states::unlock))
         .routes(routes!(objects::operations))
         .routes(routes!(objects::operation))
         .routes(routes!(objects::cancel_operation))

@@ -10,7 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use conductor_api::worker::{Acquire, Completion, LinkError, StateLock, Update, WorkerLink};
+use conductor_api::{
+    state_protocol::LARGEST_STATE,
+    worker::{Acquire, Completion, LinkError, StateLock, Update, WorkerLink},
+};
 use conductor_domain::{ids::WorkerId, lifecycle::ErrorCode};
 use serde::Deserialize;
 
@@ -20,7 +23,7 @@ use crate::{
     problem::{Answer, Ask, At, Body, Failed},
 };
 
-const LIMIT: usize = 96 * 1024 * 1024;
+const LIMIT: usize = LARGEST_STATE;
 
 pub fn router() -> Router<App> {
     Router::new()

@@ -35,7 +35,7 @@ print(json.dumps([
     let stdout = bench.stdout(json!({ "python": script, "state": true })).await;
     let answers: Vec<(u16, String)> = serde_json::from_str(&stdout).unwrap();
     let codes: Vec<u16> = answers.iter().map(|(code, _)| *code).collect();
-    assert_eq!(codes, [204, 200, 200, 423, 200, 200, 200, 200, 200, 400, 401, 401, 405]);
+    assert_eq!(codes, [404, 200, 200, 423, 200, 200, 200, 200, 200, 400, 401, 401, 405]);
     let holder: serde_json::Value = serde_json::from_str(&answers[3].1).unwrap();
     assert_eq!(holder, json!({ "ID": "l-1", "Operation": "apply", "Who": "me" }));
     assert_eq!(answers[5].1, "{\"serial\":1}");
@@ -51,7 +51,7 @@ async fn a_job_cannot_use_the_address_of_one_that_ended() {
         format!("{CLIENT}\nprint(json.dumps([os.environ['URL'], os.environ['PASSWORD'], call('GET')[0]]))");
     let stdout = bench.stdout(json!({ "python": script, "state": true })).await;
     let (url, password, code): (String, String, u16) = serde_json::from_str(&stdout).unwrap();
-    assert_eq!(code, 204);
+    assert_eq!(code, 404);
     let script = format!(
         "{CLIENT}\nold = urllib.parse.urlparse('{url}')\nprint(call('GET', password='{password}', path=old.path)[0])"
     );

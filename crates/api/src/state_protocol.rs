@@ -1,12 +1,17 @@
 //! Terraform's HTTP state protocol, without the HTTP: a request in, a status and a body out.
 //!
-//! The worker serves it to its jobs on loopback; a server can mount the same function.
+//! The worker serves it to its jobs on loopback, the server to people's own terraform: one function, two stores.
+//! Clients repeat what was not answered, so everything here can be done twice.
 
 use async_trait::async_trait;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use conductor_api::worker::{LinkError, LinkResult, LockAnswer, StateLock};
 use md5::{Digest, Md5};
+
+use crate::worker::{LinkError, LinkResult, LockAnswer, StateLock};
+
+/// Far above any state seen; a bound all the same.
+pub const LARGEST_STATE: usize = 256 << 20;
 
 /// Where one state is kept.
 #[async_trait]
@@ -16,6 +21,7 @@ pub trait StateStore: Send + Sync {
     /// `lock` is the id of the lock the writer holds, when it says so.
     async fn write(&self, lock: Option<String>, body: Bytes) -> LinkResult<()>;
 
+    /// The same id again is the same lock: its answer may have been lost.
     async fn lock(&self, lock: StateLock) -> LinkResult<LockAnswer>;
 
     /// Without a lock: whatever lock there is (`force-unlock`).
@@ -57,7 +63,7 @@ pub async fn answer_state(store: &dyn StateStore, request: StateRequest<'_>) -> 
     let result = match request.method {
         "GET" => store.read().await.map(|state| match state {
             Some(body) if !body.is_empty() => StateReply { status: 200, body },
-            _ => StateReply::empty(204),
+            _ => StateReply::empty(404),
         }),
         "POST" | "PUT" => {
             store.write(lock_id(request.query), request.body).await.map(|()| StateReply::empty(200))
@@ -76,7 +82,7 @@ pub async fn answer_state(store: &dyn StateStore, request: StateRequest<'_>) -> 
     result.unwrap_or_else(|error| match error {
         LinkError::Lost => StateReply::text(409, error.to_string()),
         LinkError::Unreachable(message) => StateReply::text(503, message),
-        LinkError::Refused(message) => StateReply::text(403, message),
+        LinkError::Refused(message) => StateReply::text(409, message),
     })
 }
 
