@@ -9,6 +9,7 @@ pub mod needs;
 pub mod plan;
 pub mod schema;
 pub mod sharing;
+pub mod state_backend;
 pub mod state_file;
 pub mod work;
 pub mod workload;

@@ -7,7 +7,10 @@ use std::{borrow::Cow, collections::BTreeMap, fmt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::ids::{OperationId, ResourceId};
+use crate::{
+    ids::{OperationId, ResourceId},
+    state_backend::BackendBlock,
+};
 
 /// What a manager is asked to do with one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -83,6 +86,9 @@ pub struct Step {
     /// What earlier attempts noted that did not come to their end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub journal: Vec<Value>,
+    /// Where terraform is to keep the state, when that is not with us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendBlock>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

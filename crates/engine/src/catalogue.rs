@@ -33,6 +33,7 @@ use crate::{
     progress::Progress,
     queues::template_needs,
     refusal::{not_found, refuse, refuse_all},
+    states::{open_environment, parse_backend, refuse_to_lose_states, seal_environment},
     templates::{parse_duration, parse_requires},
 };
 
@@ -51,6 +52,8 @@ struct EnvironmentDocument {
     labels: Option<BTreeMap<String, String>>,
     /// How long a destruction waits for somebody to think again.
     grace: Option<String>,
+    /// Where terraform keeps its states, when that is not with us.
+    state: Option<Value>,
 }
 
 fn development() -> String {
@@ -253,9 +256,12 @@ fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
     let name = document["name"].as_str().unwrap_or_default();
     let read: EnvironmentDocument = read("Environment", name, document)?;
     check_span(&format!("Environment {name}.grace"), read.grace.as_deref())?;
+    let backend = parse_backend(name, read.state.as_ref())?;
     let before = tx.environment_by_name(context.organisation, name)?;
     let action = match &before {
-        Some(before) if before.document == *document => return Ok(applied("Environment", name, "unchanged")),
+        Some(before) if open_environment(tx, context.organisation, before)? == *document => {
+            return Ok(applied("Environment", name, "unchanged"));
+        }
         Some(_) => "updated",
         None => "created",
     };
@@ -263,7 +269,11 @@ fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         Some(before) => (before.id, before.domain),
         None => (EnvironmentId(context.ids.next()), DomainId(context.ids.next())),
     };
-    tx.upsert_environment(context.organisation, id, domain, name, &read.environment_type, document, now)?;
+    if let Some(before) = &before {
+        refuse_to_lose_states(tx, context.organisation, before, backend.as_ref())?;
+    }
+    let document = seal_environment(tx, context.organisation, id, document)?;
+    tx.upsert_environment(context.organisation, id, domain, name, &read.environment_type, &document, now)?;
     Ok(applied("Environment", name, action))
 }
 

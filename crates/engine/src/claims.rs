@@ -91,6 +91,11 @@ pub(crate) fn claim(
     tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, sealed, digest, now)?;
     let mut order = prepared.order;
     order.claim.fence = fence;
+    if let Task::Step(step) = &order.task
+        && let Some(backend) = &step.backend
+    {
+        tx.place_state(context.organisation, id, &backend.kind, &backend.location, now)?;
+    }
     Ok(Some(order))
 }
 

@@ -3,6 +3,7 @@
 //! Bodies are sealed before they leave, and put away before the row that names them is written. A version is never
 //! changed: going back appends one.
 
+mod backends;
 mod places;
 mod versions;
 mod workspaces;
@@ -31,6 +32,9 @@ use crate::{
     refusal::refuse,
 };
 
+pub(crate) use backends::{
+    backend_of, open_environment, parse_backend, refuse_to_lose_states, seal_environment,
+};
 pub(crate) use places::state_locations;
 pub use workspaces::Workspace;
 

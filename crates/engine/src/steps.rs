@@ -21,6 +21,7 @@ use crate::{
     Context,
     credentials::{Bearer, gather},
     planning::open_spec,
+    states::backend_of,
     templates::duration_ms,
 };
 
@@ -141,6 +142,11 @@ pub(crate) fn prepare(
         }
         None => None,
     };
+    let backend = match version.manager.as_str() {
+        "terraform" => backend_of(tx, row)?,
+        _ => None,
+    };
+    secrets.extend(backend.iter().flat_map(|(_, secrets)| secrets.iter().cloned()));
     let kind = match operation.kind {
         OperationKind::Create => StepKind::Create,
         OperationKind::Destroy => StepKind::Delete,
@@ -168,6 +174,7 @@ pub(crate) fn prepare(
         dependencies: handed,
         secrets: secrets.into_iter().collect(),
         journal: journal(tx, context, row)?,
+        backend: backend.map(|(block, _)| block),
     };
     let order = JobOrder {
         claim: Claim { operation: operation.id, fence },

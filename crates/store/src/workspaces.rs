@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use conductor_domain::ids::{OrganisationId, ResourceId, WorkspaceId};
+use conductor_domain::ids::{EnvironmentId, OrganisationId, ResourceId, WorkspaceId};
 
 use crate::{Error, Result, Row, Tx, Value, params, placeholders};
 
@@ -88,6 +88,19 @@ impl Tx<'_> {
             },
         )?;
         Ok(found)
+    }
+
+    /// Some living resources of an environment whose state is somewhere, or about to be, by name.
+    pub fn resources_with_state(&mut self, environment: EnvironmentId) -> Result<Vec<String>> {
+        let rows = self.query(
+            "SELECT r.name FROM resources r WHERE r.environment_id = $1 AND r.place <> 'gone' AND (
+                 EXISTS (SELECT 1 FROM states s WHERE s.resource_id = r.id)
+                 OR EXISTS (SELECT 1 FROM state_places p WHERE p.resource_id = r.id)
+                 OR EXISTS (SELECT 1 FROM operations o WHERE o.resource_id = r.id AND o.status = 'in_progress'))
+             ORDER BY r.name LIMIT 5",
+            params![environment],
+        )?;
+        rows.iter().map(|row| Ok(row.text(0)?.to_owned())).collect()
     }
 
     /// Of these addresses of bodies, those that some version refers to.

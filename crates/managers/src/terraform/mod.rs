@@ -7,6 +7,7 @@
 mod events;
 mod git;
 mod module;
+mod native;
 mod plan;
 mod prepare;
 mod recover;
@@ -29,6 +30,7 @@ use crate::{
 
 use git::Source;
 use module::Module;
+use native::Native;
 use prepare::Prepared;
 use recover::Unrecorded;
 use session::{Session, VARIABLES};
@@ -76,11 +78,15 @@ impl Manager for Terraform {
     }
 
     async fn run(&self, job: &dyn Job, step: &Step) -> Result<Done, Failure> {
-        let state = State::read(job).await?;
-        let unrecorded = Unrecorded::compare(&step.journal, &state);
-        let nothing_there = matches!(step.kind, StepKind::Delete | StepKind::Observe) && state.is_empty();
-        if nothing_there && unrecorded.is_empty() {
-            return Ok(Done { exists: Some(false), ..Done::default() });
+        let looks = matches!(step.kind, StepKind::Delete | StepKind::Observe);
+        let nothing_there = || Done { exists: Some(false), ..Done::default() };
+        let native = step.backend.as_ref().map(|block| Native::new(job, block)).transpose()?;
+        // Ours is at hand before any tool is started.
+        if native.is_none() && looks {
+            let state = State::read(job).await?;
+            if state.is_empty() && Unrecorded::compare(&step.journal, &state).is_empty() {
+                return Ok(nothing_there());
+            }
         }
         let config = Config(&step.config);
         let shared = Shared::read(&step.config)?;
@@ -95,10 +101,23 @@ impl Manager for Terraform {
             work: job.folder().join("work"),
             allow: shared.allow,
             grace: shared.grace,
+            backend: native.as_ref(),
         };
         session.lay_out(&content, &variables)?;
+        if native.is_some() {
+            session.stream(&native::INIT, &[0]).await.map_err(native::unreachable)?;
+        }
+        let cut_off = !step.journal.is_empty();
+        let mut state = if looks || cut_off { session.state().await? } else { State::default() };
         let changes = matches!(step.kind, StepKind::Create | StepKind::Update | StepKind::Delete);
+        let unrecorded = Unrecorded::compare(&step.journal, &state);
         let left = if changes { unrecorded.recover(&session).await? } else { vec![] };
+        if looks && !unrecorded.is_empty() {
+            state = session.state().await?;
+        }
+        if looks && state.is_empty() {
+            return Ok(Done { left_behind: left, ..nothing_there() });
+        }
         let mut done = match step.kind {
             StepKind::Create => create(&session).await?,
             StepKind::Update => update(&session, config.flag("allowReplace")?).await?,
@@ -156,7 +175,7 @@ async fn update(session: &Session<'_>, allow_replace: bool) -> Result<Done, Fail
 
 async fn delete(session: &Session<'_>) -> Result<Done, Failure> {
     apply(session, &with_variables(&["apply", "-destroy", "-auto-approve"])).await?;
-    let left = State::read(session.job).await?.resources;
+    let left = session.state().await?.resources;
     match left {
         0 => Ok(Done { exists: Some(false), ..Done::default() }),
         _ => Err(Failure::failed(format!("{left} resources are still in the state after the destroy"))),
@@ -214,6 +233,6 @@ async fn apply(session: &Session<'_>, args: &[&str]) -> Result<(), Failure> {
 }
 
 async fn finished(session: &Session<'_>) -> Result<Done, Failure> {
-    let state = State::read(session.job).await?;
+    let state = session.state().await?;
     Ok(Done { outputs: state.outputs, exists: Some(true), ..Done::default() })
 }

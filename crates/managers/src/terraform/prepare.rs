@@ -87,8 +87,15 @@ impl Prepared {
             // Providers and modules come from registries, whose names are not known beforehand.
             allow.connect.push(Destination { host: "*".to_owned(), port: 443 });
         }
-        let session =
-            Session { job, tool, prepared: self, work: work.clone(), allow, grace: crate::config::GRACE };
+        let session = Session {
+            job,
+            tool,
+            prepared: self,
+            work: work.clone(),
+            allow,
+            grace: crate::config::GRACE,
+            backend: None,
+        };
         let mut args = vec!["init", "-input=false", "-no-color", "-json"];
         if shipped {
             args.push("-lockfile=readonly");

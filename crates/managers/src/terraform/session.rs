@@ -11,7 +11,7 @@ use conductor_domain::work::Failure;
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
-use super::{events::Report, prepare::Prepared, tool::Tool};
+use super::{events::Report, native::Native, prepare::Prepared, state::State, tool::Tool};
 use crate::{Allow, Destination, Exit, Job, Program, StopSignal, files, program};
 
 /// Providers are spoken to over a socket below TMPDIR, and a socket's path must stay below 108 bytes. Where
@@ -19,6 +19,7 @@ use crate::{Allow, Destination, Exit, Job, Program, StopSignal, files, program};
 const SOCKET_FOLDER_LIMIT: usize = 60;
 
 const BACKEND: &[u8] = br#"{"terraform": {"backend": {"http": {}}}}"#;
+const BACKEND_FILE: &str = "conductor_backend.tf.json";
 pub(super) const VARIABLES: &str = "conductor.tfvars.json";
 /// The most a plan may be as JSON.
 const PLAN_LIMIT: usize = 256 << 20;
@@ -30,6 +31,8 @@ pub(super) struct Session<'a> {
     pub work: PathBuf,
     pub allow: Allow,
     pub grace: Duration,
+    /// The environment's own backend; without one, the state is kept by the server.
+    pub backend: Option<&'a Native>,
 }
 
 impl Session<'_> {
@@ -38,6 +41,9 @@ impl Session<'_> {
         files::remove_folder(&self.work)?;
         fs::create_dir_all(&self.work).map_err(files::failed("create", &self.work))?;
         copy_module(content, &self.work)?;
+        if let Some(backend) = self.backend {
+            backend.lay_out(&self.work.join(BACKEND_FILE), &self.prepared.data())?;
+        }
         self.prepared.copy_lock_file(&self.work)?;
         let values = serde_json::to_vec(variables).unwrap_or_default();
         files::write(&self.work.join(VARIABLES), &values, 0o600)
@@ -94,6 +100,22 @@ impl Session<'_> {
         })
     }
 
+    /// The state as it is stored now, wherever that is.
+    pub async fn state(&self) -> Result<State, Failure> {
+        if self.backend.is_none() {
+            return State::read(self.job).await;
+        }
+        let mut answer = program::Collected::new(PLAN_LIMIT);
+        let args = ["state", "pull"];
+        let exit = self.job.exec(self.program(&args), &mut |line| answer.line(line)).await?;
+        program::stopped(&exit)?;
+        match exit.code {
+            Some(0) if answer.text().trim().is_empty() => Ok(State::default()),
+            Some(0) => State::parse(answer.text().as_bytes()),
+            _ => Err(self.silent(&args, &exit)),
+        }
+    }
+
     fn silent(&self, args: &[&str], exit: &Exit) -> Failure {
         Failure::failed(format!("`{}` failed: {}", args.join(" "), program::reason("terraform", exit)))
     }
@@ -102,8 +124,13 @@ impl Session<'_> {
         let mut allow = self.allow.clone();
         allow.read.extend([self.tool.path.clone(), self.prepared.folder.clone()]);
         allow.read.extend(self.prepared.providers.clone());
-        let state = self.job.state_address();
-        allow.connect.push(Destination { host: "127.0.0.1".to_owned(), port: state.port });
+        match self.backend {
+            Some(backend) => backend.widen(&mut allow),
+            None => {
+                let port = self.job.state_address().port;
+                allow.connect.push(Destination { host: "127.0.0.1".to_owned(), port });
+            }
+        }
         Program {
             path: self.tool.path.clone(),
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
@@ -119,7 +146,6 @@ impl Session<'_> {
     /// The whole environment: the address of the state is all that differs between jobs, and it is kept
     /// out of every file this way.
     fn environment(&self) -> BTreeMap<String, String> {
-        let state = self.job.state_address();
         let mut env = program::environment(self.job);
         if self.job.folder().as_os_str().len() > SOCKET_FOLDER_LIMIT {
             env.insert("TMPDIR".to_owned(), ".".to_owned());
@@ -129,6 +155,18 @@ impl Session<'_> {
             ("TF_INPUT", "0".to_owned()),
             ("CHECKPOINT_DISABLE", "1".to_owned()),
             ("TF_CLI_CONFIG_FILE", self.prepared.settings().display().to_string()),
+        ];
+        env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        env.extend(match self.backend {
+            Some(backend) => backend.environment(),
+            None => self.own_state(),
+        });
+        env
+    }
+
+    fn own_state(&self) -> BTreeMap<String, String> {
+        let state = self.job.state_address();
+        let own = [
             ("TF_DATA_DIR", self.prepared.data().display().to_string()),
             ("TF_HTTP_ADDRESS", state.url.clone()),
             ("TF_HTTP_LOCK_ADDRESS", state.url.clone()),
@@ -136,15 +174,14 @@ impl Session<'_> {
             ("TF_HTTP_USERNAME", state.username),
             ("TF_HTTP_PASSWORD", state.password),
         ];
-        env.extend(own.map(|(name, value)| (name.to_owned(), value)));
-        env
+        own.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
 /// The module's files with the backend beside them. Copies: a module may write into its own folder.
 pub(super) fn copy_module(from: &Path, to: &Path) -> Result<(), Failure> {
     copy(from, to)?;
-    files::write(&to.join("conductor_backend.tf.json"), BACKEND, 0o644)
+    files::write(&to.join(BACKEND_FILE), BACKEND, 0o644)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ impl State {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, Failure> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, Failure> {
         let wrong = |error: serde_json::Error| {
             Failure::failed(format!(
                 "the stored state cannot be read: line {} column {}",

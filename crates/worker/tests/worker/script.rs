@@ -155,6 +155,7 @@ pub fn order(config: Value) -> JobOrder {
         dependencies: BTreeMap::new(),
         secrets: texts(config.as_object().unwrap_or(&Map::new()), "secrets"),
         journal: vec![],
+        backend: None,
     };
     JobOrder {
         claim: Claim { operation, fence: 1 },

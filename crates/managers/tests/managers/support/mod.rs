@@ -224,6 +224,7 @@ pub fn step(kind: StepKind, config: Value, parameters: Value) -> Step {
         dependencies: [].into(),
         secrets: Vec::new(),
         journal: vec![],
+        backend: None,
     }
 }
 
