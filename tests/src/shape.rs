@@ -42,36 +42,31 @@ impl House {
 
     /// With these settings for every process.
     pub fn with(shape: Shape, settings: &[(&str, &str)]) -> Self {
-        Self::with_settings(shape, settings)
+        Self::prepared(shape, |place| settings.iter().for_each(|(name, value)| place.set(name, value)))
     }
 
-    /// With settings for every process of it.
-    pub fn with_settings(shape: Shape, settings: &[(&str, &str)]) -> Self {
-        Self::build(shape, settings, conductor(), None)
+    /// In a place that was made ready before anything runs in it.
+    pub fn prepared(shape: Shape, prepare: impl FnOnce(&Place)) -> Self {
+        Self::build(shape, prepare, None)
     }
 
     /// All of it processes of another binary.
     pub fn of_release(shape: Shape, lease: &str, binary: &std::path::Path) -> Self {
-        Self::build(shape, &[("CONDUCTOR_LEASE", lease)], binary, None)
+        Self::prepared(shape, |place| {
+            place.use_release(binary);
+            place.set("CONDUCTOR_LEASE", lease);
+        })
     }
 
     /// On a database of one's own.
     pub fn on(shape: Shape, lease: &str, database: Database) -> Self {
-        Self::build(shape, &[("CONDUCTOR_LEASE", lease)], conductor(), Some(database))
+        Self::build(shape, |place| place.set("CONDUCTOR_LEASE", lease), Some(database))
     }
 
-    fn build(
-        shape: Shape,
-        settings: &[(&str, &str)],
-        binary: &std::path::Path,
-        database: Option<Database>,
-    ) -> Self {
+    fn build(shape: Shape, prepare: impl FnOnce(&Place), database: Option<Database>) -> Self {
         let place = Place::new();
-        place.use_release(binary);
         place.set("CONDUCTOR_LEASE", "30s");
-        for (name, value) in settings {
-            place.set(name, value);
-        }
+        prepare(&place);
         let mut house = Self { fleet: Fleet::default(), place, database: None };
         let (servers, workers) = match shape {
             Shape::Embedded => return house,

@@ -20,7 +20,7 @@ const LOOKS: [(&str, &str); 8] = [
 
 fn house(shape: Shape, listener: &Listener) -> House {
     let webhook = [("CONDUCTOR_ALERT_WEBHOOK", listener.url.as_str())];
-    let house = House::with_settings(shape, &[&LOOKS[..], &webhook].concat());
+    let house = House::with(shape, &[&LOOKS[..], &webhook].concat());
     house.place.apply_things();
     house
 }
@@ -156,7 +156,7 @@ fn slack_gets_text() {
     let listener = Listener::default();
     let webhook =
         [("CONDUCTOR_ALERT_WEBHOOK", listener.url.as_str()), ("CONDUCTOR_ALERT_WEBHOOK_FORMAT", "slack")];
-    let house = House::with_settings(Shape::Up { workers: 0 }, &[&LOOKS[..], &webhook].concat());
+    let house = House::with(Shape::Up { workers: 0 }, &[&LOOKS[..], &webhook].concat());
     house.place.apply_things();
     house.place.deploy_in_vain(&Score::new("bad").thing("db", json!({ "breaks": "no luck" })).text());
     let heard = eventually("something is told", seconds(30), || listener.heard().into_iter().next());

@@ -13,4 +13,5 @@ mod pool_races;
 mod races;
 mod secrets;
 mod sharing_races;
+mod states;
 mod story;

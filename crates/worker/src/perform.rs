@@ -133,6 +133,13 @@ impl Performer {
         if timeout(GONE_WITHIN, gone.recv()).await.is_err() {
             tracing::error!(operation.id = %order.claim.operation, "programs of a job could not be ended");
         }
+        // A lock never outlives its job: whoever took it is gone, or could not say that it is done.
+        if self.states.left_locked(order.claim.operation) {
+            let unlocked = persist(halting, || self.link.unlock_state(order.claim, None)).await;
+            if let Err(error) = unlocked {
+                tracing::warn!(operation.id = %order.claim.operation, %error, "the state stays locked");
+            }
+        }
         let result = match outcome {
             Ok(Outcome::Done(done)) => {
                 let done = handed.seal(done, |text| book.mask(text));

@@ -3,7 +3,7 @@
 //! A sandboxed job needs one port and no token of the server; its address dies with it.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     net::{Ipv4Addr, TcpListener as StdListener},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
@@ -23,6 +23,7 @@ use conductor_api::{
     state_protocol::{LARGEST_STATE, StateRequest, StateStore, answer_state},
     worker::{Claim, LinkResult, LockAnswer, StateLock, WorkerLink},
 };
+use conductor_domain::ids::OperationId;
 use conductor_managers::StateAddress;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
@@ -31,17 +32,21 @@ const USERNAME: &str = "job";
 
 /// Who answers at which path.
 type Jobs = Arc<Mutex<HashMap<String, Arc<JobState>>>>;
+/// Operations that hold the lock of their state.
+type Locked = Arc<Mutex<HashSet<OperationId>>>;
 
 #[derive(Default)]
 pub struct StateServer {
     listening: OnceLock<(u16, Option<AbortHandle>)>,
     jobs: Jobs,
+    locked: Locked,
 }
 
 struct JobState {
     link: Arc<dyn WorkerLink>,
     claim: Claim,
     authorization: String,
+    locked: Locked,
 }
 
 /// A job's address. Dropped, nobody answers there any more.
@@ -75,11 +80,17 @@ impl StateServer {
         });
         let (path, password) = (format!("/{}", secret()), secret());
         let credentials = STANDARD.encode(format!("{USERNAME}:{password}"));
-        let state = JobState { link, claim, authorization: format!("Basic {credentials}") };
+        let authorization = format!("Basic {credentials}");
+        let state = JobState { link, claim, authorization, locked: self.locked.clone() };
         lock(&self.jobs).insert(path.clone(), Arc::new(state));
         let url = format!("http://{}:{port}{path}", Ipv4Addr::LOCALHOST);
         let address = StateAddress { url, username: USERNAME.to_owned(), password, port };
         StateDoor { address, path, jobs: self.jobs.clone() }
+    }
+
+    /// Whether an operation whose programs are gone has left its state locked; it is asked once.
+    pub fn left_locked(&self, operation: OperationId) -> bool {
+        lock(&self.locked).remove(&operation)
     }
 
     fn listen(&self) -> std::io::Result<(u16, AbortHandle)> {
@@ -159,10 +170,16 @@ impl StateStore for JobState {
     }
 
     async fn lock(&self, lock: StateLock) -> LinkResult<LockAnswer> {
-        self.link.lock_state(self.claim, lock).await
+        let answer = self.link.lock_state(self.claim, lock).await?;
+        if answer == LockAnswer::Taken {
+            self::lock(&self.locked).insert(self.claim.operation);
+        }
+        Ok(answer)
     }
 
     async fn unlock(&self, lock: Option<StateLock>) -> LinkResult<()> {
-        self.link.unlock_state(self.claim, lock).await
+        self.link.unlock_state(self.claim, lock).await?;
+        self::lock(&self.locked).remove(&self.claim.operation);
+        Ok(())
     }
 }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use crate::{Exit, Job, program};
 
 /// Messages that another try can be expected to get past.
-const PASSING: [&str; 3] = ["Error acquiring the state lock", "Saved plan is stale", "connection refused"];
+const PASSING: [&str; 4] =
+    ["Error acquiring the state lock", UNLOCKING, "Saved plan is stale", "connection refused"];
 /// Messages of a prepared folder that no longer fits.
 const UNPREPARED: [&str; 4] = [
     "Required plugins are not installed",
@@ -14,6 +15,8 @@ const UNPREPARED: [&str; 4] = [
     "Backend initialization required",
     "Module not installed",
 ];
+/// All that failed is the very last step: the state is stored by then.
+const UNLOCKING: &str = "Error releasing the state lock";
 const MESSAGE_LIMIT: usize = 4_000;
 
 pub(super) struct Report<'a> {
@@ -79,6 +82,11 @@ impl<'a> Report<'a> {
     /// Whether the prepared folder has to be made anew.
     pub fn unprepared(&self) -> bool {
         self.errors.iter().any(|error| UNPREPARED.iter().any(|known| error.contains(known)))
+    }
+
+    /// Whether nothing is wrong but that the lock could not be given back.
+    pub fn only_unlocking(&self) -> bool {
+        !self.errors.is_empty() && self.errors.iter().all(|error| error.contains(UNLOCKING))
     }
 
     /// Why the tool failed, in its own words.

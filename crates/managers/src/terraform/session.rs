@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use conductor_domain::work::Failure;
+use conductor_domain::work::{Failure, Level};
 use serde_json::{Map, Value};
 use tokio::sync::mpsc;
 
@@ -78,6 +78,11 @@ impl Session<'_> {
         written?;
         match exit.code {
             Some(code) if accept.contains(&code) => Ok(code),
+            // The work is done and the state is stored; where there is but one good end, this was it.
+            Some(1) if accept == [0] && report.only_unlocking() => {
+                job.log(Level::Warn, "the lock of the state could not be given back: it goes with the job");
+                Ok(0)
+            }
             _ => {
                 if report.unprepared() {
                     self.prepared.discard();
