@@ -5,10 +5,10 @@ use std::{
     process::{Command, Output},
 };
 
-use conductor_tests::{At, Gate, House, Shape, quick, terraform, tofu};
+use conductor_tests::{At, Gate, House, Shape, quick, seconds, terraform, tofu};
 use serde_json::json;
 
-use super::{POSTGRES, SQLITE};
+use super::{POSTGRES, SQLITE, catalogue, note, score};
 
 /// A folder with a module of one's own.
 struct Own {
@@ -166,4 +166,29 @@ fn an_unlock_that_is_not_answered_costs_nothing_but_the_exit_code() {
     assert!(!good && text.contains("Error releasing the state lock"), "{text}");
     assert_eq!(house.api().get("/api/v1/state/cut").json()["resources"][0]["name"], "a");
     assert_eq!(house.api().call("UNLOCK", "/api/v1/state/cut", &[], "").status, 200);
+}
+
+/// The same inside an operation: it has succeeded, and the lock goes with it.
+fn an_operation_ends_well(shape: Shape, tool: &Path) {
+    let house = House::new(shape);
+    let mut worker = house.worker();
+    catalogue(&house, tool);
+    worker.stop();
+    let gate = Gate::before(&house.fleet.urls);
+    let cut = gate.cut("POST /state/unlock", At::Request, 6);
+    let _worker = house.start_worker(&gate.url);
+    let api = house.api();
+    let deployment = api.deploy(&score(note("one")));
+    api.succeeded(&deployment, seconds(90));
+    assert!(cut.reached() > 0);
+    assert_eq!(house.place.outputs("web", true)["notes"]["note"], "one");
+    house.is_at_rest();
+}
+
+#[test]
+fn an_operation_whose_unlock_is_not_answered_has_succeeded() {
+    if !quick() {
+        an_operation_ends_well(Shape::FleetSqlite { workers: 0 }, &tofu());
+        an_operation_ends_well(Shape::FleetPostgres { servers: 1, workers: 0 }, &terraform());
+    }
 }

@@ -25,11 +25,8 @@ pub(crate) fn parse_backend(environment: &str, state: Option<&Value>) -> Result<
     let Some(state) = state else { return Ok(None) };
     let backend: StateBackend = read("Environment", &format!("{environment}.{KEY}"), state)?;
     backend.check().map_err(|problem| {
-        invalid(
-            &format!("Environment {environment}.{KEY}.{}", problem.path),
-            problem.message,
-            problem.suggestion,
-        )
+        let message = format!("{KEY}.{}: {}", problem.path, problem.message);
+        invalid(&format!("Environment {environment}"), message, problem.suggestion)
     })?;
     Ok(Some(backend))
 }
