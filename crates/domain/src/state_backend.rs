@@ -109,8 +109,7 @@ impl StateBackend {
             }
         }
         let needed: &[(&str, &str)] = match self.kind() {
-            "s3" => &[("bucket", "AWS_S3_BUCKET")],
-            "gcs" => &[("bucket", "GOOGLE_BUCKET")],
+            "s3" | "gcs" => &[("bucket", "")],
             "azurerm" => &[("storage_account_name", ""), ("container_name", "")],
             "pg" => &[("conn_str", "PG_CONN_STR")],
             "remote" => &[("organization", "")],
@@ -119,7 +118,8 @@ impl StateBackend {
         };
         for (name, variable) in needed {
             let given = self.config.get(*name).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-            if !given && !(*name == "conn_str" && self.env.contains_key(*variable)) {
+            let elsewhere = !variable.is_empty() && self.env.contains_key(*variable);
+            if !given && !elsewhere {
                 return Err(problem(&format!("config.{name}"), "it is missing"));
             }
         }
