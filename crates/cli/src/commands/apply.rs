@@ -77,6 +77,7 @@ impl Run<'_> {
             return Ok(None);
         }
         self.check_manager(entry.text("manager"))?;
+        self.check_worker(&entry.document.value["worker"])?;
         let none = Map::new();
         let config = entry.document.value.get("config").and_then(Value::as_object).unwrap_or(&none);
         pack::prepare(config, entry.text("manager"), entry.folder()).map_err(|failure| {
@@ -99,6 +100,21 @@ impl Run<'_> {
             None => format!("there is {}", known.join(", ")),
         };
         Err(Failure::failed(format!("there is no manager `{manager}`")).hint(hint))
+    }
+
+    /// Nor is what only a worker elsewhere could be: this one has no labels and no networks.
+    fn check_worker(&self, asked: &Value) -> Outcome {
+        for (key, what) in [("labels", "label"), ("networks", "network")] {
+            let none = asked[key].as_object().is_none_or(Map::is_empty)
+                && asked[key].as_array().is_none_or(Vec::is_empty);
+            if self.connection.is_embedded() && !none {
+                return Err(Failure::failed(format!(
+                    "worker.{key}: this process is the only worker, and has no {what}"
+                ))
+                .hint(format!("run `conductor server` and `conductor worker --{what} …`, or leave it out")));
+            }
+        }
+        Ok(())
     }
 
     /// Waits for a worker to read a template, and tells what it says of it.
