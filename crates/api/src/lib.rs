@@ -4,6 +4,7 @@
 pub mod client;
 pub mod http;
 pub mod state_protocol;
+pub mod trace;
 pub mod types;
 pub mod webhook;
 pub mod worker;

@@ -137,6 +137,9 @@ pub struct JobOrder {
     /// The worker gives up this long after its last successful renewal.
     pub lease_ms: u64,
     pub timeout_ms: u64,
+    /// The span this job is a part of, as `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

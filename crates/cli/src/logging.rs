@@ -1,6 +1,7 @@
-//! Where log lines go: stderr, as text or JSON. Commands that end soon log only when asked to.
+//! Where log lines go: stderr, as text or JSON. Commands that end soon log only when asked to. Where traces are asked
+//! for, spans are exported; log lines do not show them.
 
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{output::Screen, settings::Settings};
 
@@ -10,10 +11,30 @@ pub fn start(settings: &Settings, screen: &Screen, default: &str) {
         screen.warn(&format!("CONDUCTOR_LOG is not understood ({error}); using `{default}`"));
         EnvFilter::new(default)
     });
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(screen.color_stderr);
-    // Only a second call could fail, and would change nothing.
-    let _ = match settings.log_json {
-        true => builder.json().try_init(),
-        false => builder.try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(screen.color_stderr);
+    let lines = match settings.log_json {
+        true => lines.json().with_filter(filter).boxed(),
+        false => lines.with_filter(filter).boxed(),
     };
+    // Only a second call could fail, and would change nothing.
+    let _ = tracing_subscriber::registry().with(spans(screen)).with(lines).try_init();
+}
+
+#[cfg(feature = "otel")]
+fn spans(screen: &Screen) -> Option<impl Layer<Registry> + Send + Sync + use<>> {
+    crate::traces::layer().unwrap_or_else(|error| {
+        screen.warn(&format!("traces cannot be exported: {error}"));
+        None
+    })
+}
+
+#[cfg(not(feature = "otel"))]
+fn spans(_: &Screen) -> Option<tracing_subscriber::layer::Identity> {
+    None
+}
+
+/// Sends what is left of the traces.
+pub fn finish() {
+    #[cfg(feature = "otel")]
+    crate::traces::finish();
 }

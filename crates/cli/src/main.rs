@@ -16,6 +16,8 @@ mod logging;
 mod output;
 mod settings;
 mod signals;
+#[cfg(feature = "otel")]
+mod traces;
 
 use std::process::ExitCode;
 
@@ -50,6 +52,7 @@ fn run(cli: Cli, screen: &Screen) -> Outcome {
         .build()
         .map_err(|error| failure::Failure::failed(format!("cannot start: {error}")))?;
     let ended = runtime.block_on(commands::run(cli, screen.clone()));
+    logging::finish();
     // What still runs in the background has nothing left to tell.
     runtime.shutdown_background();
     ended

@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time};
+use conductor_api::{
+    trace,
+    types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time},
+};
 use conductor_domain::{
     ids::{ApplicationId, ChangeId, DomainId, OperationId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationStatus, Phase},
@@ -119,6 +122,7 @@ fn check_application_name(name: &str) -> Result<()> {
 
 impl Engine {
     /// Accepts a deployment: parsed before any lock, planned and stored in one transaction.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(environment = %request.environment))]
     pub async fn deploy(
         &self,
         request: DeploymentRequest,
@@ -129,6 +133,7 @@ impl Engine {
         let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
         let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
+        let trace = trace::current();
         let body = serde_json::to_vec(&request).unwrap_or_default();
         let mut domains = wide_domains(&context, &manifest).into_iter().collect();
         self.db
@@ -160,6 +165,7 @@ impl Engine {
                 let kind = ChangeKind::Deploy;
                 let (id, view) =
                     accept(tx, &context, &place, &intent, kind, asked, commit, &actor, &mut domains, now)?;
+                keep_trace(tx, id, trace.as_deref())?;
                 once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
@@ -167,6 +173,7 @@ impl Engine {
     }
 
     /// What a deployment would do; changes nothing.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(environment = %request.environment))]
     pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
         let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
@@ -184,6 +191,7 @@ impl Engine {
     }
 
     /// An application leaves an environment; with `dry_run` only says what would go.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(environment = %request.environment))]
     pub async fn destroy(
         &self,
         request: DestroyRequest,
@@ -191,6 +199,7 @@ impl Engine {
         key: Option<&str>,
     ) -> Result<Deployment> {
         let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
+        let trace = trace::current();
         let body = serde_json::to_vec(&request).unwrap_or_default();
         let Some(name) = request.application.clone() else {
             return Err(refuse(
@@ -234,6 +243,7 @@ impl Engine {
                 let intent = Intent::Destroy;
                 let (id, view) =
                     accept(tx, &context, &place, &intent, kind, asked, None, &actor, &mut domains, now)?;
+                keep_trace(tx, id, trace.as_deref())?;
                 once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
             })
@@ -279,6 +289,7 @@ impl Engine {
     }
 
     /// Asks a change to stop: what has not started does not, what runs is told to end.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(deployment.id = %id))]
     pub async fn cancel(&self, id: ChangeId, rollback: bool, actor: &str) -> Result<Deployment> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
         let view = self
@@ -300,8 +311,10 @@ impl Engine {
     }
 
     /// Plans a failed or cancelled change again.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(deployment.id = %id))]
     pub async fn retry(&self, id: ChangeId, actor: &str) -> Result<Deployment> {
         let (context, actor) = (self.context.clone(), actor.to_owned());
+        let trace = trace::current();
         let mut domains = Domains::new();
         self.db
             .write(move |tx| {
@@ -329,6 +342,7 @@ impl Engine {
                         format!("{} is running for the same application and environment", running.id);
                     return Err(refuse(ErrorCode::Conflict, message));
                 }
+                keep_trace(tx, id, trace.as_deref())?;
                 tx.clear_cancel(id)?;
                 tx.reopen_change(id, change.status, of_application, context.owner, now)?;
                 Progress::new(tx, &context, now).event(
@@ -353,6 +367,11 @@ impl Engine {
             })
             .await
     }
+}
+
+/// What is done for the change belongs to the request that asked for it.
+fn keep_trace(tx: &mut Tx<'_>, id: ChangeId, trace: Option<&str>) -> Result<()> {
+    trace.map_or(Ok(()), |trace| tx.set_trace(id, trace))
 }
 
 /// An `Idempotency-Key` and what it was sent with, as keyed digests.

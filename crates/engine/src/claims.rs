@@ -153,6 +153,7 @@ fn test_order(
         },
         credentials,
         lease_ms: context.lease.as_millis() as u64,
+        trace: None,
     }))
 }
 
@@ -174,6 +175,7 @@ fn describe_order(context: &Context, row: &OperationRow, payload: &Value, fence:
         credentials: Credentials::default(),
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: 600_000,
+        trace: None,
     })
 }
 

@@ -7,9 +7,12 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use conductor_api::worker::{
-    Acquire, Acquired, Claim, Completion, LinkError, LinkResult, LockAnswer, StateLock, Update, Updated,
-    WorkerLink,
+use conductor_api::{
+    trace, traced,
+    worker::{
+        Acquire, Acquired, Claim, Completion, JobOrder, LinkError, LinkResult, LockAnswer, StateLock, Update,
+        Updated, WorkerLink,
+    },
 };
 use conductor_domain::{
     ids::WorkerId,
@@ -217,6 +220,9 @@ impl Engine {
                         break;
                     }
                 }
+                if trace::is_on() {
+                    acquired.jobs.iter_mut().try_for_each(|job| claimed(tx, job))?;
+                }
                 let next = if acquired.jobs.is_empty() { tx.next_ready_at()? } else { None };
                 let pause = next.filter(|at| *at > now).map(|at| Duration::from_micros((at - now) as u64));
                 Ok((acquired, pause))
@@ -237,6 +243,17 @@ impl Engine {
             }
         }
     }
+}
+
+/// The claim is a span of the request that asked for the change, and the job is one of the claim.
+fn claimed(tx: &mut Tx<'_>, job: &mut JobOrder) -> Result<()> {
+    let Some(request) = tx.trace_of(job.change)? else {
+        return Ok(());
+    };
+    let span = traced!("operation.claim", operation.id = %job.claim.operation, deployment.id = %job.change);
+    trace::adopt(&span, Some(&request));
+    job.trace = trace::of(&span);
+    Ok(())
 }
 
 fn keep_journal(tx: &mut Tx<'_>, context: &Context, row: &OperationRow, entries: &[Value]) -> Result<()> {

@@ -186,6 +186,7 @@ pub(crate) fn prepare(
         credentials,
         lease_ms: context.lease.as_millis() as u64,
         timeout_ms: duration_ms(&version.config, "timeout").unwrap_or(DEFAULT_TIMEOUT_MS),
+        trace: None,
     };
     Ok(Ok(Prepared { order, sealed, digest }))
 }

@@ -5,6 +5,7 @@ mod in_process;
 mod metrics;
 mod problem;
 mod routes;
+mod spans;
 
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ pub fn router(engine: Arc<Engine>, access: Access) -> Router {
         .merge(routes::identity::router())
         .fallback(problem::no_such_route)
         .method_not_allowed_fallback(problem::no_such_method)
+        .layer(axum::middleware::from_fn(spans::in_a_span))
         .with_state(app)
 }
 

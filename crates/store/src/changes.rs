@@ -390,6 +390,15 @@ impl Tx<'_> {
         )
     }
 
+    pub fn set_trace(&mut self, id: ChangeId, trace: &str) -> Result<()> {
+        self.put_one("UPDATE changes SET trace = $2 WHERE id = $1", params![id, trace])
+    }
+
+    pub fn trace_of(&mut self, id: ChangeId) -> Result<Option<String>> {
+        let row = self.query_one("SELECT trace FROM changes WHERE id = $1", params![id])?;
+        row.map_or(Ok(None), |row| Ok(row.opt(0, Row::text)?.map(str::to_owned)))
+    }
+
     pub fn set_timeout(&mut self, id: ChangeId, at: i64) -> Result<()> {
         self.put_one("UPDATE changes SET timeout_at = $2 WHERE id = $1", params![id, at])
     }

@@ -11,6 +11,8 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
+use tracing::Instrument;
+
 use crate::{
     container::Container,
     job::{Halt, Halting, Handed, JobContext, JobFolder, Layout, try_out},
@@ -127,7 +129,7 @@ impl Performer {
             journaled,
         };
         let mut work = JoinSet::new();
-        work.spawn(run_manager(manager, context, order.task));
+        work.spawn(run_manager(manager, context, order.task).in_current_span());
         let outcome = watch_over(&mut work, halting, limit).await;
         work.shutdown().await;
         if timeout(GONE_WITHIN, gone.recv()).await.is_err() {

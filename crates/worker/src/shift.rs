@@ -2,12 +2,16 @@
 
 use std::{collections::HashMap, pin::Pin, sync::Arc, time::Duration};
 
-use conductor_api::worker::{Acquire, Acquired, JobOrder, LinkError, LinkResult};
+use conductor_api::{
+    trace, traced,
+    worker::{Acquire, Acquired, JobOrder, LinkError, LinkResult},
+};
 use conductor_domain::ids::OperationId;
 use tokio::{
     task::{self, JoinSet},
     time::{sleep, timeout},
 };
+use tracing::Instrument;
 use uuid::Uuid;
 
 use crate::{
@@ -191,7 +195,14 @@ impl<'a> Shift<'a> {
             halting.halt(Halt::Cancelled);
         }
         let (performer, taken) = (self.performer.clone(), Taken { order, halting: halting.clone() });
-        let task = self.jobs.spawn(async move { performer.perform(taken).await });
+        let span = traced!(
+            "job",
+            operation.id = %operation,
+            manager = %taken.order.manager,
+            worker = %self.worker.config.name
+        );
+        trace::adopt(&span, taken.order.trace.as_deref());
+        let task = self.jobs.spawn(async move { performer.perform(taken).await }.instrument(span));
         self.running.insert(operation, (task.id(), halting));
     }
 

@@ -120,6 +120,7 @@ mod tests {
     #[test]
     fn lines_are_narrowed_by_level_age_and_resource() {
         let line = LogEntry {
+            phase: None,
             seq: 1,
             at: Time(1_000),
             level: "warn".into(),

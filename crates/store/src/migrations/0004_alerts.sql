@@ -43,4 +43,7 @@ CREATE TABLE log_objects (
   PRIMARY KEY (change_id, first_seq)
 ) /*rowid*/;
 
+-- The request that asked for it, as `traceparent`: what is done for it belongs to the same trace.
+ALTER TABLE changes ADD COLUMN trace TEXT;
+
 CREATE INDEX changes_ended ON changes (completed_at) WHERE completed_at IS NOT NULL;

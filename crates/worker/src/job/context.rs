@@ -3,11 +3,15 @@
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
-use conductor_api::worker::{Claim, LinkError, WorkerLink};
+use conductor_api::{
+    traced,
+    worker::{Claim, LinkError, WorkerLink},
+};
 use conductor_domain::work::{Failure, Level};
 use conductor_managers::{Exit, Job, LineSink, Program, StateAddress};
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
+use tracing::Instrument;
 
 use super::{Halting, Handed, JobFolder, Layout, exec};
 use crate::{
@@ -61,7 +65,9 @@ impl Job for JobContext {
     }
 
     async fn exec(&self, program: Program, stdout: LineSink<'_>) -> Result<Exit, Failure> {
-        exec::exec(self, program, stdout).await
+        let name = program.path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let span = traced!("program", program.name = name, program.step = program.args.first());
+        exec::exec(self, program, stdout).instrument(span).await
     }
 
     fn log(&self, level: Level, text: &str) {

@@ -167,6 +167,7 @@ pub fn order(config: Value) -> JobOrder {
         credentials: Default::default(),
         lease_ms: 30_000,
         timeout_ms: 60_000,
+        trace: None,
     }
 }
 
