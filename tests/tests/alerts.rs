@@ -4,7 +4,9 @@
 use std::{collections::BTreeSet, path::Path, time::Duration};
 
 use conductor_api::types::DeploymentRequest;
-use conductor_tests::{House, Listener, Score, Shape, all_at_once, block_on, eventually, quick, seconds};
+use conductor_tests::{
+    House, Listener, Score, Shape, all_at_once, block_on, eventually, postgres, quick, seconds,
+};
 use serde_json::{Value, json};
 
 const LOOKS: [(&str, &str); 8] = [
@@ -98,9 +100,9 @@ fn each_fires_once_and_is_over(shape: Shape) {
     wait_for(&listener, "dead-worker", &["firing", "resolved"]);
 
     // The database fails.
-    house.execute("ALTER TABLE pools RENAME TO pools_away");
+    house.execute("ALTER TABLE resources RENAME TO resources_away");
     wait_for(&listener, "database-errors", &["firing"]);
-    house.execute("ALTER TABLE pools_away RENAME TO pools");
+    house.execute("ALTER TABLE resources_away RENAME TO resources");
     wait_for(&listener, "database-errors", &["firing", "resolved"]);
 
     for name in ["failure-rate", "long-running", "queue-backlog", "dead-worker", "database-errors"] {
@@ -210,4 +212,26 @@ fn the_shipped_rules_name_what_is_exported() {
     assert_eq!(value("conductor_workers{state=\"live\"}"), 1.0);
     assert_eq!(value("conductor_queue_depth{manager=\"command\"}"), 0.0);
     assert!(value("conductor_log_lag_seconds_count") > 0.0);
+}
+
+#[test]
+fn while_the_database_is_away_a_server_is_not_ready_and_says_so() {
+    if quick() {
+        return;
+    }
+    let listener = Listener::default();
+    let webhook = [("CONDUCTOR_ALERT_WEBHOOK", listener.url.as_str())];
+    let shape = Shape::FleetPostgres { servers: 1, workers: 0 };
+    let house = House::with_settings(shape, &[&LOOKS[..], &webhook].concat());
+    let name = &house.database.as_ref().expect("a database").name;
+    let admin = |sql: &str| drop(postgres().query(&postgres().admin(), sql));
+    admin(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));
+    admin(&format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"));
+    let api = house.api();
+    eventually("it is not ready", seconds(20), || (api.get("/readyz").status == 503).then_some(()));
+    assert_eq!(api.get("/healthz").status, 200, "it lives");
+    wait_for(&listener, "database-errors", &["firing"]);
+    admin(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
+    eventually("it is ready again", seconds(20), || api.is_ready().then_some(()));
+    wait_for(&listener, "database-errors", &["firing", "resolved"]);
 }

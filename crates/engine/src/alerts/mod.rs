@@ -14,7 +14,7 @@ use std::{
 
 use conductor_api::types::{Alert, Time};
 use conductor_domain::lifecycle::ErrorCode;
-use conductor_store::{Error, Result, Tx, alerts::AlertRow};
+use conductor_store::{Result, Tx, alerts::AlertRow};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -142,14 +142,12 @@ impl Engine {
         for finding in &mut findings {
             memory.hold(finding, Instant::now());
         }
-        let moved = match failed {
-            Some(error) => Err(error),
-            None => self.move_alerts(settings, &findings, webhook.is_some(), memory).await,
-        };
-        if let (Err(Error::Unreachable(_) | Error::Database(_)), Some(webhook)) = (&moved, webhook) {
+        // What could not be looked at stays as it is; that it could not may itself be worth telling.
+        let moved = self.move_alerts(settings, &findings, webhook.is_some(), memory).await;
+        if let (Err(_), Some(webhook)) = (&moved, webhook) {
             self.tell_of_outage(&findings[0], webhook.as_ref(), memory).await;
         }
-        moved
+        failed.map_or(moved, Err)
     }
 
     async fn move_alerts(
