@@ -222,7 +222,7 @@ fn while_the_database_is_away_a_server_is_not_ready_and_says_so() {
     let listener = Listener::default();
     let webhook = [("CONDUCTOR_ALERT_WEBHOOK", listener.url.as_str())];
     let shape = Shape::FleetPostgres { servers: 1, workers: 0 };
-    let house = House::with_settings(shape, &[&LOOKS[..], &webhook].concat());
+    let house = House::with(shape, &[&LOOKS[..], &webhook].concat());
     let name = &house.database.as_ref().expect("a database").name;
     let admin = |sql: &str| drop(postgres().query(&postgres().admin(), sql));
     admin(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));

@@ -51,10 +51,8 @@ fn a_log_reads_the_same_once_it_was_moved_and_is_gone_in_time() {
     on_all(|shape| {
         let store = tempfile::tempdir().expect("a folder");
         let address = format!("file://{}", store.path().display());
-        let house = House::with_settings(
-            shape,
-            &[("CONDUCTOR_LOG_STORE", &address), ("CONDUCTOR_LOG_RETENTION", "25s")],
-        );
+        let house =
+            House::with(shape, &[("CONDUCTOR_LOG_STORE", &address), ("CONDUCTOR_LOG_RETENTION", "25s")]);
         house.place.apply_things();
         let score = Score::new("web").thing("db", json!({ "lines": LINES, "says": "remarkable" }));
         let id = house.place.deploy(&score.text())["id"].as_str().expect("an id").to_owned();
@@ -87,7 +85,7 @@ fn a_log_reads_the_same_once_it_was_moved_and_is_gone_in_time() {
 #[test]
 fn old_logs_are_deleted_where_they_are_and_without_the_setting_they_stay() {
     on_all(|shape| {
-        let house = House::with_settings(shape, &[("CONDUCTOR_LOG_RETENTION", "1s")]);
+        let house = House::with(shape, &[("CONDUCTOR_LOG_RETENTION", "1s")]);
         house.place.apply_things();
         house.place.deploy(&Score::new("web").thing("db", json!({ "lines": 20 })).text());
         eventually("logs are deleted", seconds(40), || {

@@ -43,7 +43,7 @@ fn spans(listener: &Listener) -> Vec<Span> {
 #[test]
 fn one_trace_leads_from_the_request_to_the_program() {
     let collector = Listener::default();
-    let house = House::with_settings(
+    let house = House::with(
         Shape::FleetSqlite { workers: 1 },
         &[
             ("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.url),

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(objects.get(&address).await.unwrap(), b"sealed");
         let listed: Vec<String> =
             objects.list("org").await.unwrap().into_iter().map(|one| one.address).collect();
-        assert_eq!(listed, [address.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&address));
         objects.delete(&address).await.unwrap();
         objects.delete(&address).await.unwrap();
         assert!(matches!(objects.get(&address).await, Err(Error::Unreachable(_))));

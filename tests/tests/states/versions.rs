@@ -124,9 +124,9 @@ fn nobody_meddles(shape: Shape, tool: &Path) {
     let api = house.api();
     let running = api.deploy(&score(json!({ "note": "two", "pause": 4 })));
     let lock = format!("/api/v1/resources/{id}/states/lock");
-    eventually("the state is locked", seconds(30), || {
-        (house.count("SELECT count(*) FROM state_locks") == 1).then_some(())
-    });
+    // By the apply, which takes a while; the plan before it has a lock of its own.
+    let locked = "SELECT count(*) FROM state_locks WHERE document LIKE '%OperationTypeApply%'";
+    eventually("the state is locked", seconds(30), || (house.count(locked) == 1).then_some(()));
     let told = house.place.run(&["states", "rollback", &id, "1"]);
     assert!(told.code == 1 && told.stderr.contains("is running"), "{told:?}");
     assert_eq!(api.call("DELETE", &lock, &[], "").status, 204);

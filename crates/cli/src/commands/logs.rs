@@ -128,7 +128,6 @@ mod tests {
             operation: OperationId("018f0000-0000-7000-8000-000000000000".parse().unwrap()),
             resource: None,
             name: Some("db".into()),
-            phase: None,
             text: "hello".into(),
         };
         let fits = |flags: LogFlags, since| Wanted { flags: &flags, since }.fits(&line);
