@@ -37,6 +37,8 @@ def note(event):
         "operation": order["operation"]["id"],
         "attempt": order["operation"]["attempt"],
     }
+    if event == "begin":
+        entry |= {"given": asked, "handed": order["dependencies"]}
     ledger = os.open(f"{world}/ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(ledger, (json.dumps(entry) + "\n").encode())
     os.close(ledger)

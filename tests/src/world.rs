@@ -30,6 +30,9 @@ pub struct Run {
     pub note: String,
     pub operation: String,
     pub attempt: i64,
+    /// Its parameters, and the outputs of what it depends on, by requirement.
+    pub given: Value,
+    pub handed: Value,
     pub began: f64,
     /// When it ended and how: `done`, `failed` or `busy`; none for one that was killed.
     pub end: Option<(f64, String)>,
@@ -98,6 +101,8 @@ impl World {
                     note: text("note"),
                     operation: text("operation"),
                     attempt: entry["attempt"].as_i64().unwrap_or(0),
+                    given: entry["given"].clone(),
+                    handed: entry["handed"].clone(),
                     began: at,
                     end: None,
                 }),

@@ -13,6 +13,7 @@ mod logs;
 mod pool_races;
 mod races;
 mod secrets;
+mod sharing;
 mod sharing_races;
 mod states;
 mod story;

@@ -1,7 +1,7 @@
 //! Where log lines go: stderr, as text or JSON. Commands that end soon log only when asked to. Where traces are asked
 //! for, spans are exported; log lines do not show them.
 
-use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{output::Screen, settings::Settings};
 
@@ -21,7 +21,7 @@ pub fn start(settings: &Settings, screen: &Screen, default: &str) {
 }
 
 #[cfg(feature = "otel")]
-fn spans(screen: &Screen) -> Option<impl Layer<Registry> + Send + Sync + use<>> {
+fn spans(screen: &Screen) -> Option<impl Layer<tracing_subscriber::Registry> + Send + Sync + use<>> {
     crate::traces::layer().unwrap_or_else(|error| {
         screen.warn(&format!("traces cannot be exported: {error}"));
         None

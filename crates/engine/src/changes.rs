@@ -105,7 +105,7 @@ fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<A
     Err(not_found("application", name, &known))
 }
 
-fn check_application_name(name: &str) -> Result<()> {
+pub(crate) fn check_application_name(name: &str) -> Result<()> {
     let fits = (2..=63).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && !name.starts_with('-')

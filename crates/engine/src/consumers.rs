@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::{
     Context, Engine,
+    changes::check_application_name,
     progress::Progress,
     refusal::{not_found, refuse},
 };
@@ -51,6 +52,13 @@ impl Engine {
         request: ConsumerRequest,
         actor: &str,
     ) -> Result<Consumer> {
+        check_application_name(&request.application)?;
+        if request.requirement.trim().is_empty() {
+            return Err(refuse(
+                ErrorCode::Invalid,
+                "`requirement` is empty: say what the application calls it",
+            ));
+        }
         let (context, actor) = (self.context.clone(), actor.to_owned());
         self.db
             .write(move |tx| {

@@ -267,7 +267,8 @@ fn load_wants(
                 snapshot.matches.insert(query.clone(), matches);
             }
             Want::Rivals(scope, kind, class) => {
-                let domains = matching::domains_within(snapshot, *scope);
+                // Wider ones are told of, too: that they are is why they do not serve.
+                let domains = matching::domains_within(snapshot, Scope::Global);
                 let (rivals, total) = tx.rivals(&domains, kind, class, RIVALS_SHOWN)?;
                 found.extend(rivals.iter().copied());
                 let about = (*scope, kind.clone(), class.clone());

@@ -299,17 +299,25 @@ fn check_parameters(
 struct Standing {
     ready: Vec<MemberRow>,
     claimed: u64,
+    /// Those of the claimed that can be handed out once more.
+    open: BTreeSet<ResourceId>,
     creating: u64,
     failed: Vec<MemberRow>,
     alive: u64,
 }
 
 impl Standing {
-    fn of(members: Vec<MemberRow>) -> Self {
+    fn of(members: Vec<MemberRow>, pool: &PoolDefinition) -> Self {
         let mut standing = Self { alive: members.len() as u64, ..Self::default() };
         for member in members {
             match (member.state, member.status) {
-                _ if member.consumers > 0 => standing.claimed += 1,
+                _ if member.consumers > 0 => {
+                    let room = pool.max_consumers.is_none_or(|most| member.consumers < i64::from(most));
+                    standing.claimed += 1;
+                    if room && pool.claimable(&member) {
+                        standing.open.insert(member.id);
+                    }
+                }
                 (State::Destroy, Status::Error) => standing.failed.push(member),
                 (State::Destroy | State::Destroyed, _) => {}
                 (_, Status::Error | Status::Unknown | Status::Pending) => standing.failed.push(member),
@@ -331,9 +339,10 @@ pub(crate) fn pool_members(
 ) -> Result<BTreeMap<(String, &'static str), u64>> {
     let mut members = BTreeMap::new();
     for row in tx.pools(context.organisation)? {
-        let standing = Standing::of(tx.members(row.id)?);
+        let definition = definition(tx, context, &row)?;
+        let standing = Standing::of(tx.members(row.id)?, &definition);
         for (word, count) in [
-            ("ready", standing.ready.len() as u64),
+            ("ready", standing.ready.len() as u64 + standing.open),
             ("claimed", standing.claimed),
             ("creating", standing.creating),
             ("failed", standing.failed.len() as u64),
@@ -346,7 +355,7 @@ pub(crate) fn pool_members(
 
 fn pool_view(tx: &mut Tx<'_>, context: &Context, row: &PoolRow) -> Result<Pool> {
     let definition = definition(tx, context, row)?;
-    let standing = Standing::of(tx.members(row.id)?);
+    let standing = Standing::of(tx.members(row.id)?, &definition);
     Ok(Pool {
         id: row.id,
         name: row.name.clone(),
@@ -361,7 +370,7 @@ fn pool_view(tx: &mut Tx<'_>, context: &Context, row: &PoolRow) -> Result<Pool> 
             .and_then(|word| word.as_str().map(str::to_owned))
             .unwrap_or_default(),
         auto: definition.auto,
-        ready: standing.ready.len() as u64,
+        ready: (standing.ready.len() + standing.open.len()) as u64,
         claimed: standing.claimed,
         creating: standing.creating,
         failed: standing.failed.len() as u64,
@@ -472,14 +481,15 @@ fn needed(tx: &mut Tx<'_>, context: &Context, pool: &PoolDefinition) -> Result<O
     let shelf = context.templates.shelf(tx, context)?;
     let Some(row) = tx.pool_by_name(context.organisation, &pool.name)? else { return Ok(None) };
     let Some(version) = pool.version(tx, context, &shelf)? else { return Ok(None) };
-    let standing = Standing::of(tx.members(pool.id)?);
+    let standing = Standing::of(tx.members(pool.id)?, pool);
     let params = pool.parameters.iter();
     let params =
         params.map(|(name, value)| (name.clone(), conductor_domain::expr::Expr::Literal(value.clone())));
     let params = version.schema.with_defaults(params.collect());
     let ids: BTreeSet<ResourceId> = standing.ready.iter().map(|member| member.id).collect();
     let mut stale = BTreeSet::new();
-    for row in tx.resources_by_id(&ids)? {
+    let serving: BTreeSet<ResourceId> = ids.union(&standing.open).copied().collect();
+    for row in tx.resources_by_id(&serving)? {
         let spec = crate::planning::open_spec(tx, &row, &row.spec)?;
         let derived = version.derived();
         let same = params.iter().all(|(name, expr)| derived.contains(name) || spec.get(name) == Some(expr));
@@ -488,11 +498,12 @@ fn needed(tx: &mut Tx<'_>, context: &Context, pool: &PoolDefinition) -> Result<O
         }
     }
     let target = pool.target(row.claimed_at, now);
-    let ready = (ids.len() - stale.len()) as u64;
+    let ready = (serving.len() - stale.len()) as u64;
     let on_the_way = ready + standing.creating + standing.failed.len() as u64;
     let room = pool.max.map_or(u64::MAX, |max| max.saturating_sub(standing.alive));
     let make = target.saturating_sub(on_the_way).min(room) as usize;
-    let mut take = stale;
+    // What somebody uses is theirs, however it was made.
+    let mut take: BTreeSet<ResourceId> = stale.intersection(&ids).copied().collect();
     let quiet = pool.idle.is_none_or(|idle| now - row.claimed_at.unwrap_or(pool.updated_at) > idle);
     let extra = (ready + standing.creating).saturating_sub(target) as usize;
     if quiet && extra > 0 {

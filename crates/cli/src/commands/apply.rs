@@ -189,8 +189,11 @@ fn tell(screen: &Screen, entry: &Entry, failure: &Failure) {
         complain(&format!("{}: {about}: {}{hint}", entry.place(key), failure.message.trim_end()));
         return;
     }
+    // The server names a key after its document: `Pool warm.size`.
+    let document = format!("{} {}.", entry.text("kind"), entry.text("name"));
     for item in items {
         let hint = item.suggestion.as_deref().map(help).unwrap_or_default();
-        complain(&format!("{}: {about}: {}{hint}", entry.place(&item.path), single_line(&item.message)));
+        let place = entry.place(item.path.strip_prefix(&document).unwrap_or(&item.path));
+        complain(&format!("{place}: {about}: {}{hint}", single_line(&item.message)));
     }
 }

@@ -36,6 +36,7 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
         restated: BTreeSet::new(),
         after: BTreeMap::new(),
         mine: mine(snapshot),
+        stated: goal.wanted.iter().map(|wanted| wanted.requirement.as_str()).collect(),
         fresh: BTreeMap::new(),
         joined: BTreeMap::new(),
         claimed: BTreeSet::new(),
@@ -54,6 +55,7 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
     if let Some(wanted) = &goal.workload {
         differ.workload(wanted)?;
     }
+    differ.unserved();
     if !differ.needs.is_empty() {
         return Err(PlanError::Need(differ.needs));
     }
@@ -102,6 +104,8 @@ pub(super) struct Differ<'a> {
     pub(super) after: BTreeMap<ResourceId, (Arc<TemplateVersion>, Params)>,
     /// What this application has by now, by requirement.
     pub(super) mine: BTreeMap<&'a str, Vec<ResourceId>>,
+    /// The requirements there are now.
+    pub(super) stated: BTreeSet<&'a str>,
     /// What this plan makes that others of its requirements may share.
     pub(super) fresh: BTreeMap<MatchQuery, Vec<(ResourceId, Option<u32>)>>,
     /// How many uses this plan adds to each.
@@ -215,10 +219,9 @@ impl Differ<'_> {
         if let Some(id) = self.settled.get(key).copied() {
             return Ok(self.same_as_another(wanted, id, Params::new()));
         }
-        // What belongs to something that is made just now cannot be there already.
-        let parent = self.within.last().filter(|_| key.tag == KeyTag::Dedicated).map(|within| within.parent);
         let found = match look_up(key, self.snapshot) {
-            _ if parent.is_some_and(|parent| !self.snapshot.resources.contains_key(&parent)) => None,
+            // Its name is made of an id that was given out just now.
+            _ if key.tag == KeyTag::Dedicated && self.is_of_a_new_one() => None,
             Err(PlanError::Need(more)) => {
                 self.needs.extend(more);
                 None
@@ -229,6 +232,7 @@ impl Differ<'_> {
             let how =
                 if key.tag == KeyTag::Shared { "it has that name" } else { "it is this application's own" };
             self.consider(found, Ok(how.to_owned()));
+            self.has_room(wanted, found);
         }
         // Who took what was there keeps it, until it asks for something else.
         let take = match found.filter(|_| wanted.on_conflict == OnConflict::Keep && wanted.asks_params) {
@@ -404,13 +408,16 @@ impl Differ<'_> {
                 at: None,
             }));
         }
-        self.problems
-            .extend(problems.into_iter().map(|problem| Problem { at: problem.at.or(wanted.at), ..problem }));
-        for reference in params_refs(&params) {
-            if let Some(output) = reference.path.first() {
-                self.used.entry(reference.resource).or_default().insert(output.clone());
-            }
-        }
+        let because = match self.within.last() {
+            Some(within) => format!(" (template `{}` requires it)", within.template),
+            None => String::new(),
+        };
+        self.problems.extend(problems.into_iter().map(|problem| Problem {
+            message: format!("{}{because}", problem.message),
+            at: problem.at.or(wanted.at),
+            ..problem
+        }));
+        self.uses(&params);
         let stated = wanted.depends_on.iter().filter_map(|dependency| {
             Some(RecordedDependency {
                 on: self.referents.get(&dependency.requirement)?.resource,
@@ -432,6 +439,22 @@ impl Differ<'_> {
         Shape { wanted, new_id, version, params, on, workload, as_it_is }
     }
 
+    /// Whoever runs the workload, its placeholders name outputs that must be there and stay.
+    fn unserved(&mut self) {
+        let Some(metadata) = &self.goal.metadata else { return };
+        let symbols = Symbols { metadata, referents: &self.referents, short: false };
+        let params = symbols.params(&self.goal.unserved, "workload", &mut self.problems);
+        self.uses(&params);
+    }
+
+    fn uses(&mut self, params: &Params) {
+        for reference in params_refs(params) {
+            if let Some(output) = reference.path.first() {
+                self.used.entry(reference.resource).or_default().insert(output.clone());
+            }
+        }
+    }
+
     pub(super) fn link(&mut self, wanted: &Wanted, id: ResourceId) -> (ResourceId, Action, String) {
         let resource = &self.snapshot.resources[&id];
         let path = format!("resources.{}.reference.id", wanted.requirement);
@@ -447,6 +470,7 @@ impl Differ<'_> {
             let message = format!("`{id}` ({}) is not usable: {}", resource.name, describe_trouble(resource));
             self.refuse(ErrorCode::Conflict, wanted, path, message, Some("put it right first".into()));
         }
+        self.has_room(wanted, resource);
         self.join(id, Some(resource), &wanted.requirement, Params::new());
         (
             id,

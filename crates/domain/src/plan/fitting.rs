@@ -4,7 +4,7 @@ use conductor_score::Scope;
 use serde_json::{Value, json};
 
 use super::{
-    Candidate, KeyTag, MatchQuery, PlanError, ResourceView, Want,
+    Candidate, ConsumerView, KeyTag, MatchQuery, PlanError, ResourceView, Want,
     diff::{Differ, Take},
     resolve::{Ask, Fitting, Wanted},
 };
@@ -202,10 +202,43 @@ impl<'a> Differ<'a> {
             self.holds(condition, resource)?;
         }
         let most = [resource.max_consumers, fitting.max_consumers].into_iter().flatten().min();
-        let count = resource.consumer_count + self.joined.get(&resource.id).copied().unwrap_or(0);
+        let count = self.users(resource);
         match most.filter(|most| count >= u64::from(*most)) {
             Some(most) => Err(format!("it has {count} consumers, and {most} may use it at most")),
             None => Ok(()),
+        }
+    }
+
+    /// How many use it, those counted who come with this plan and those left out who go with it.
+    fn users(&self, resource: &ResourceView) -> u64 {
+        let stated = |name: &str| self.stated.contains(name);
+        let mine = resource.consumers.iter().filter(|consumer| self.snapshot.is_mine(consumer));
+        let go = mine.filter(|consumer| !stated(&consumer.requirement)).count() as u64;
+        resource.consumer_count + self.joined.get(&resource.id).copied().unwrap_or(0) - go
+    }
+
+    /// One that was asked for by its name or its id takes no more than it may, either.
+    pub(super) fn has_room(&mut self, wanted: &Wanted, resource: &ResourceView) {
+        let uses = |consumer: &ConsumerView| {
+            self.snapshot.is_mine(consumer) && consumer.requirement == wanted.requirement
+        };
+        let live = matches!(resource.state, State::Provision | State::Provisioned);
+        if !live || !self.within.is_empty() || resource.consumers.iter().any(uses) {
+            return;
+        }
+        let count = self.users(resource);
+        if let Some(most) = resource.max_consumers.filter(|most| count >= u64::from(*most)) {
+            let path = format!("resources.{}", wanted.requirement);
+            let named = match resource.others_named(self.snapshot) {
+                names if names.is_empty() => String::new(),
+                names => format!(" ({names})"),
+            };
+            let message = format!(
+                "{} `{}` has {count} consumers{named}, and {most} may use it at most",
+                resource.key.kind, resource.name
+            );
+            let suggestion = "use another one, or deploy again when somebody has let go of it".to_owned();
+            self.refuse(ErrorCode::Conflict, wanted, path, message, Some(suggestion));
         }
     }
 

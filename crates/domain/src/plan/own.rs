@@ -60,6 +60,7 @@ impl Differ<'_> {
                     self.code = code;
                     self.problems.extend(problems.into_iter().map(|problem| super::Problem {
                         path: problem.path.replacen("resources", &above, 1),
+                        message: format!("{} (template `{}` requires it)", problem.message, version.name),
                         at: wanted.at,
                         ..problem
                     }));
@@ -83,6 +84,12 @@ impl Differ<'_> {
         let own = std::mem::replace(&mut self.referents, outside);
         served?;
         Ok(own.into_iter().collect())
+    }
+
+    /// Whether what is being planned is required by something that this plan makes.
+    pub(super) fn is_of_a_new_one(&self) -> bool {
+        let parent = self.within.last().map(|within| within.parent);
+        parent.is_some_and(|parent| !self.snapshot.resources.contains_key(&parent))
     }
 
     fn required(

@@ -96,6 +96,8 @@ pub struct Goal {
     /// Dependencies before dependents.
     pub wanted: Vec<Wanted>,
     pub workload: Option<Wanted>,
+    /// What the workload would be handed, where nothing serves it: somebody else runs it, and it uses what it uses.
+    pub unserved: Map<String, Value>,
     pub warnings: Vec<String>,
 }
 
@@ -168,6 +170,9 @@ fn resolve_deploy(manifest: &Manifest, image: Option<&str>, snapshot: &Snapshot)
     same_identity_agrees(&mut wanted)?;
     goal.wanted = in_order(wanted)?;
     goal.workload = want_workload(manifest, image, snapshot).map_err(refused)?;
+    if goal.workload.is_none() {
+        goal.unserved = workload::raw(manifest, image.or(Some("."))).map_err(refused)?;
+    }
     Ok(goal)
 }
 
