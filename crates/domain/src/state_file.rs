@@ -35,7 +35,7 @@ impl Head {
         }
         let fields: Fields = serde_json::from_slice(body).map_err(|error| {
             NotAState(match error.classify() {
-                serde_json::error::Category::Data => error.to_string(),
+                serde_json::error::Category::Data => format!("its serial cannot be read: {error}"),
                 _ => format!("not JSON (line {} column {})", error.line(), error.column()),
             })
         })?;

@@ -342,7 +342,7 @@ pub(crate) fn pool_members(
         let definition = definition(tx, context, &row)?;
         let standing = Standing::of(tx.members(row.id)?, &definition);
         for (word, count) in [
-            ("ready", standing.ready.len() as u64 + standing.open),
+            ("ready", (standing.ready.len() + standing.open.len()) as u64),
             ("claimed", standing.claimed),
             ("creating", standing.creating),
             ("failed", standing.failed.len() as u64),
