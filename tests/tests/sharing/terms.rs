@@ -117,11 +117,11 @@ fn only_with_a_team(house: &House) {
     let alone = matching(json!({ "sharingPolicy": "conditional", "when": "resource.consumers == 0" }));
     let third = made(place, &wants("app-d", thing("orders", alone)));
     assert!(![&first, &second].contains(&&third));
-    // Moved to another team, an application is no longer welcome.
+    // Conditions say who may join: moved to another team, an application keeps what it has.
     team(place, "app-b", "red");
     let (action, now) = db(place, &wants("app-b", thing("orders", anyone)));
-    assert_eq!((action.as_str(), &now), ("reuse", &second));
-    assert_eq!(users(house, &first), ["app-a"]);
+    assert_eq!((action.as_str(), &now), ("none", &first));
+    assert_eq!(users(house, &first), ["app-a", "app-b"]);
     all_leave(house, &["app-a", "app-b", "app-c", "app-d", "app-e"]);
 }
 

@@ -20,6 +20,8 @@ use crate::{
     lifecycle::{Action, ErrorCode, OperationKind, OperationStatus, State, Status},
 };
 
+const NOTHING_DIFFERS: &str = "nothing differs";
+
 pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, PlanError> {
     let mut differ = Differ {
         goal,
@@ -551,7 +553,7 @@ impl Differ<'_> {
             let reason = "what feeds it may change; nothing is run when its inputs stay the same".to_owned();
             return (resource.id, Action::Update, reason);
         }
-        self.unchanged(shape, resource, "nothing differs")
+        self.unchanged(shape, resource, NOTHING_DIFFERS)
     }
 
     pub(super) fn unchanged(
@@ -560,6 +562,16 @@ impl Differ<'_> {
         resource: &ResourceView,
         why: &str,
     ) -> (ResourceId, Action, String) {
+        let link = (resource.id, shape.wanted.requirement.clone());
+        let derived = shape.version.derived();
+        let differs =
+            |asked: &Params| changed_params(&resource.spec, asked).iter().any(|name| !derived.contains(name));
+        let why = match self.asked.get(&link) {
+            Some(asked) if shape.as_it_is && why == NOTHING_DIFFERS && differs(asked) => {
+                "kept as it is, though other params were asked for"
+            }
+            _ => why,
+        };
         let mine = resource
             .consumers
             .iter()
