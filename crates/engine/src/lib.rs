@@ -46,7 +46,7 @@ use std::{
 };
 
 use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId};
-use conductor_store::{Db, OpenOptions, SCHEMA, objects::Objects};
+use conductor_store::{Db, OpenOptions, objects::Objects};
 use uuid::Uuid;
 
 pub use access::{Principal, Role};
@@ -199,10 +199,10 @@ impl Engine {
         if self.draining.load(Ordering::Relaxed) {
             return Err("it is about to stop");
         }
-        let look = self.db.read(|tx| tx.schema());
+        let look = self.db.read(|tx| tx.schema_fits());
         match tokio::time::timeout(ANSWER_WITHIN, look).await {
-            Ok(Ok(SCHEMA)) => Ok(()),
-            Ok(Ok(_)) => Err("the database has another schema than this program"),
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => Err("the database has another schema than this program"),
             Ok(Err(_)) | Err(_) => Err("the database does not answer"),
         }
     }

@@ -65,9 +65,10 @@ fn parse(bytes: &[u8]) -> Result<i64> {
 }
 
 impl Tx<'_> {
-    /// The version the database is at now.
-    pub fn schema(&mut self) -> Result<i64> {
-        version(self)
+    /// Whether this program can work on the database as it is now: everything it needs is there, and nothing that it
+    /// does not understand.
+    pub fn schema_fits(&mut self) -> Result<bool> {
+        Ok(version(self)? >= SCHEMA && !is_beyond_us(self)?)
     }
 }
 
