@@ -8,10 +8,10 @@ use conductor_domain::ids::{ChangeId, OperationId, ResourceId, TokenId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::types::{
-    Alert, Application, Applied, ApplyRequest, CancelRequest, Consumer, ConsumerRequest, Deployment,
-    DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage, Operation,
-    OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff, StateRollback,
-    StateVersion, Template, Token, TokenRequest, WorkerInfo,
+    Alert, Application, Applied, ApplyRequest, AuditEntry, AuditReport, CancelRequest, Consumer,
+    ConsumerRequest, Deployment, DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage,
+    Operation, OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff,
+    StateRollback, StateVersion, Template, Token, TokenRequest, WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -327,6 +327,15 @@ impl Client {
     /// Tells nobody of an alert for so many seconds; 0 ends that.
     pub async fn silence_alert(&self, name: &str, seconds: u64) -> ClientResult<Alert> {
         self.send("POST", format!("/alerts/{}/silence", escape(name)), &SilenceRequest { seconds }).await
+    }
+
+    /// The audit chain after a place, one page.
+    pub async fn audit(&self, after: Option<&str>) -> ClientResult<Page<AuditEntry>> {
+        self.get(format!("/audit{}", query(&[("cursor", after.map(str::to_owned))]))).await
+    }
+
+    pub async fn verify_audit(&self) -> ClientResult<AuditReport> {
+        self.get("/audit/verify".to_owned()).await
     }
 
     pub async fn events(&self, filter: &ListFilter) -> ClientResult<Vec<Event>> {

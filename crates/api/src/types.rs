@@ -569,6 +569,29 @@ pub struct Event {
     pub at: Time,
 }
 
+/// An event in its place of the audit chain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditEntry {
+    pub position: i64,
+    /// Keyed; covers the event and the entry before it.
+    pub hash: String,
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Whether the audit trail is what was sealed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditReport {
+    /// How many were checked.
+    pub entries: u64,
+    pub intact: bool,
+    /// Where it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broken: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LogEntry {

@@ -4,6 +4,7 @@
 
 mod access;
 mod alerts;
+mod audit;
 mod bootstrap;
 mod catalogue;
 mod changes;

@@ -98,6 +98,7 @@ impl Engine {
     /// One round of what goes by the clock.
     pub async fn keep(&self) -> Result<()> {
         self.keep_pools().await?;
+        self.seal_audit().await?;
         self.destroy_what_was_put_aside().await?;
         self.sweep_objects_now_and_then().await
     }

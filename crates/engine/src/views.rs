@@ -19,6 +19,7 @@ use conductor_store::{
     changes::{ChangeFilter, ChangeRow},
     consumers::ConsumerRow,
     operations::{OperationFilter, OperationRow},
+    principals::EventRow,
     resources::{ResourceFilter, ResourceRow},
 };
 use serde_json::{Map, Value};
@@ -633,17 +634,21 @@ impl Engine {
             .read(move |tx| tx.events(organisation, query.deployment, query.resource, before, limit + 1))
             .await?;
         let page = paged(rows, limit, |row| row.id);
-        let items = page.items.into_iter().map(|row| Event {
-            id: row.id,
-            kind: row.kind,
-            actor: row.actor,
-            deployment: row.change,
-            resource: row.resource,
-            operation: row.operation,
-            data: row.document,
-            at: Time(row.created_at),
-        });
-        Ok(Page { items: items.collect(), next_cursor: page.next_cursor })
+        let items = page.items.into_iter().map(event_view).collect();
+        Ok(Page { items, next_cursor: page.next_cursor })
+    }
+}
+
+pub(crate) fn event_view(row: EventRow) -> Event {
+    Event {
+        id: row.id,
+        kind: row.kind,
+        actor: row.actor,
+        deployment: row.change,
+        resource: row.resource,
+        operation: row.operation,
+        data: row.document,
+        at: Time(row.created_at),
     }
 }
 

@@ -3,6 +3,7 @@
 //! A use case is a closure over [`Tx`] run by [`Db::write`]; one file per aggregate holds its statements.
 
 pub mod alerts;
+pub mod audit;
 pub mod catalogue;
 pub mod changes;
 pub mod consumers;

@@ -18,6 +18,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { text: include_str!("migrations/0002_states.sql"), breaking: false },
     Migration { text: include_str!("migrations/0003_integrations.sql"), breaking: false },
     Migration { text: include_str!("migrations/0004_alerts.sql"), breaking: false },
+    Migration { text: include_str!("migrations/0005_audit.sql"), breaking: false },
 ];
 
 /// How many this program knows.

@@ -1,6 +1,7 @@
 //! Every public route, by what it is about.
 
 mod alerts;
+mod audit;
 mod catalogue;
 mod deployments;
 pub mod health;
@@ -53,6 +54,8 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::outputs))
         .routes(routes!(objects::workers))
         .routes(routes!(objects::list_events))
+        .routes(routes!(audit::list))
+        .routes(routes!(audit::verify))
         .routes(routes!(objects::create_token, objects::tokens))
         .routes(routes!(objects::revoke_token))
         .routes(routes!(hooks::git))
