@@ -113,7 +113,7 @@ pub struct PlanItem {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<Object>)]
     pub candidates: Vec<Candidate>,
-    /// How many more there are.
+    /// How many more there are; beyond ten thousand in all they are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_candidates: u64,
 }

@@ -12,8 +12,8 @@ use conductor_domain::{
     lifecycle::{KeptBy, OperationStatus, State, Status},
     needs::Needs,
     plan::{
-        ApplicationView, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag, Plan, PlanError,
-        PoolView, ResourceView, Rivals, Snapshot, Until, Want, plan,
+        ApplicationView, CANDIDATES_COUNTED, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag,
+        Plan, PlanError, PoolView, ResourceView, Rivals, Snapshot, Until, Want, plan,
     },
     score::{Manifest, Reference, Scope},
     workload,
@@ -269,7 +269,7 @@ fn load_wants(
             Want::Rivals(scope, kind, class) => {
                 // Wider ones are told of, too: that they are is why they do not serve.
                 let domains = matching::domains_within(snapshot, Scope::Global);
-                let (rivals, total) = tx.rivals(&domains, kind, class, RIVALS_SHOWN)?;
+                let (rivals, total) = tx.rivals(&domains, kind, class, RIVALS_SHOWN, CANDIDATES_COUNTED)?;
                 found.extend(rivals.iter().copied());
                 let about = (*scope, kind.clone(), class.clone());
                 snapshot.rivals.insert(about, Rivals { ids: rivals, total });

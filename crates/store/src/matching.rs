@@ -137,19 +137,23 @@ impl Tx<'_> {
         rows.iter().map(|row| row.id(0)).collect()
     }
 
-    /// Some of those that could be shared of a type and class in these domains, and how many there are.
+    /// Some of those that could be shared of a type and class in these domains, and how many there are, which is not
+    /// counted beyond `count`.
     pub fn rivals(
         &mut self,
         domains: &[DomainId],
         kind: &str,
         class: &str,
         limit: usize,
+        count: u64,
     ) -> Result<(Vec<ResourceId>, u64)> {
         let (mut ids, mut total) = (Vec::new(), 0);
         for domain in domains {
             let rows = self.query(
                 &format!(
-                    "SELECT count(*) FROM resources WHERE domain_id = $1 AND kind = $2 AND class = $3 AND {SHARABLE}"
+                    "SELECT count(*) FROM (SELECT id FROM resources WHERE domain_id = $1 AND kind = $2 AND class = $3
+                     AND {SHARABLE} LIMIT {}) counted",
+                    count - total
                 ),
                 params![domain, kind, class],
             )?;
@@ -162,7 +166,7 @@ impl Tx<'_> {
     }
 }
 
-/// Dedicated ones and a pool's are nobody else's.
+/// Dedicated ones and a pool's are nobody else's. In these words: an index goes by them.
 const SHARABLE: &str = "key_tag IN ('shared', 'matched') AND place IN ('live', 'doomed') AND pool_id IS NULL";
 
 fn keyset(row: &Row) -> Result<Keyset> {

@@ -19,6 +19,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { text: include_str!("migrations/0003_integrations.sql"), breaking: false },
     Migration { text: include_str!("migrations/0004_alerts.sql"), breaking: false },
     Migration { text: include_str!("migrations/0005_audit.sql"), breaking: false },
+    Migration { text: include_str!("migrations/0006_lookups.sql"), breaking: false },
 ];
 
 /// How many this program knows.

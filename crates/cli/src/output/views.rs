@@ -6,6 +6,7 @@ mod states;
 use std::collections::BTreeMap;
 
 use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
+use conductor_domain::plan::CANDIDATES_COUNTED;
 use serde_json::Value;
 
 pub use lists::{
@@ -96,7 +97,9 @@ fn candidates(screen: &Screen, item: &PlanItem) -> String {
     let table = table(screen, ["", "CANDIDATE", "NAME", "SCOPE", "CONSUMERS", "WHY"], rows.collect());
     let mut out: String = table.lines().map(|line| format!("    {line}\n")).collect();
     if item.other_candidates > 0 {
-        out.push_str(&format!("    and {} more\n", item.other_candidates));
+        let all = item.candidates.len() as u64 + item.other_candidates;
+        let or = if all >= CANDIDATES_COUNTED { "or " } else { "" };
+        out.push_str(&format!("    and {} {or}more\n", item.other_candidates));
     }
     out
 }

@@ -25,8 +25,8 @@ pub use diff::diff;
 pub use order::{Cycle, dependency_order};
 pub use resolve::{Ask, Fitting, Goal, Intent, Wanted, WantedDependency, resolve};
 pub use snapshot::{
-    ApplicationView, ConsumerView, EnvironmentView, Key, KeyTag, MatchQuery, Matches, OpenOperation,
-    PoolView, ResourceView, Rivals, Snapshot,
+    ApplicationView, CANDIDATES_COUNTED, ConsumerView, EnvironmentView, Key, KeyTag, MatchQuery, Matches,
+    OpenOperation, PoolView, ResourceView, Rivals, Snapshot,
 };
 
 use crate::{
@@ -94,7 +94,7 @@ pub struct Item {
     /// In the order in which they were looked at.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub candidates: Vec<Candidate>,
-    /// How many more there are.
+    /// How many more there are; with those above not counted beyond [`CANDIDATES_COUNTED`].
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_candidates: u64,
 }

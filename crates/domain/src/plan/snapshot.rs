@@ -154,7 +154,10 @@ pub struct Matches {
     pub more: bool,
 }
 
-/// Others of a type and class: some of them, and how many there are.
+/// A million candidates take no longer to tell of than this many.
+pub const CANDIDATES_COUNTED: u64 = 10_000;
+
+/// Others of a type and class: some of them, and how many there are, up to [`CANDIDATES_COUNTED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rivals {
     pub ids: Vec<ResourceId>,
