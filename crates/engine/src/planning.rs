@@ -21,7 +21,7 @@ use conductor_domain::{
 use conductor_store::{
     Error, Owner, Result, Tx,
     catalogue::{ApplicationRow, EnvironmentRow, GLOBAL_DOMAIN},
-    consumers::NewConsumer,
+    consumers::{ConsumerRow, NewConsumer},
     operations::NewOperation,
     resources::{NewResourceRow, ResourceRow},
 };
@@ -71,7 +71,8 @@ pub(crate) fn touched_domains(plan: &Plan, snapshot: &Snapshot) -> BTreeSet<Doma
         | Effect::Replaced { old: resource, .. }
         | Effect::Depend { resource, .. }
         | Effect::Join { resource, .. }
-        | Effect::Leave { resource, .. } => snapshot.resources.get(resource),
+        | Effect::Leave { resource, .. }
+        | Effect::Rename { resource, .. } => snapshot.resources.get(resource),
     });
     let made = plan.effects.iter().filter_map(|effect| match effect {
         Effect::Create(new) => Some(new.key.domain),
@@ -158,6 +159,7 @@ fn load_snapshot(
     };
     let mut snapshot = Snapshot {
         explain: purpose == Purpose::Show,
+        everyone: matches!(intent, Intent::Teardown { .. }),
         versions,
         rules: shelf.rules.clone(),
         types: types.into_iter().collect(),
@@ -171,11 +173,21 @@ fn load_snapshot(
             snapshot.auto_pools.push(view);
         }
     }
-    let mine: BTreeSet<ResourceId> =
-        tx.uses_of(application.id, environment.id)?.iter().map(|consumer| consumer.resource).collect();
-    let rows = if mine.is_empty() { vec![] } else { tx.resources_by_id(&mine)? };
+    let mine: BTreeSet<ResourceId> = uses(tx, &snapshot)?.iter().map(|consumer| consumer.resource).collect();
+    let mut rows = if mine.is_empty() { vec![] } else { tx.resources_by_id(&mine)? };
+    if snapshot.everyone {
+        rows.extend(tx.resources_in(environment.id)?);
+    }
     load_keys(tx, context, &mut snapshot, &keys, rows)?;
     Ok(snapshot)
+}
+
+/// The uses that are planned for.
+fn uses(tx: &mut Tx<'_>, snapshot: &Snapshot) -> Result<Vec<ConsumerRow>> {
+    match snapshot.everyone {
+        true => tx.uses_in(snapshot.environment.id),
+        false => tx.uses_of(snapshot.application.id, snapshot.environment.id),
+    }
 }
 
 /// How long a destruction waits for somebody to think again, as a document says it.
@@ -349,7 +361,7 @@ fn load_views(
     let counts = tx.consumer_counts(&ids)?;
     let mut consumers: BTreeMap<ResourceId, Vec<ConsumerView>> = BTreeMap::new();
     let some = tx.consumers_of(&ids, CONSUMERS_SHOWN)?;
-    let mine = tx.uses_of(snapshot.application.id, snapshot.environment.id)?;
+    let mine = uses(tx, snapshot)?;
     for row in some.into_iter().chain(mine).filter(|row| ids.contains(&row.resource)) {
         let is_mine =
             row.application == snapshot.application.id && row.environment == snapshot.environment.id;
@@ -487,8 +499,18 @@ pub(crate) struct Storing<'c> {
 
 impl Storing<'_> {
     pub fn effects(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
-        let made = self.create(tx, plan, snapshot)?;
         let (application, environment) = (snapshot.application.id, snapshot.environment.id);
+        for effect in &plan.effects {
+            if let Effect::Rename { resource, from, to, key, name } = effect {
+                tx.rename_use(*resource, application, environment, from, to)?;
+                tx.rename_resource(*resource, key.as_deref(), name, self.now)?;
+                let told = json!({ "from": from, "to": to, "name": name });
+                let change = Some(self.change);
+                let mut progress = Progress::new(tx, self.context, self.now);
+                progress.event("resource.renamed", &self.actor, change, Some(*resource), None, told)?;
+            }
+        }
+        let made = self.create(tx, plan, snapshot)?;
         let mut joins = Vec::new();
         for effect in &plan.effects {
             match effect {
@@ -514,15 +536,16 @@ impl Storing<'_> {
                         now: self.now,
                     });
                 }
-                Effect::Leave { resource, requirement } => {
-                    tx.leave_consumer(*resource, application, environment, requirement, self.change)?;
+                Effect::Leave { resource, application, requirement } => {
+                    tx.leave_consumer(*resource, *application, environment, requirement, self.change)?;
                 }
                 Effect::Claim { resource, kept_by } => tx.claim_member(*resource, *kept_by, self.now)?,
                 Effect::Create(_)
                 | Effect::Specify { .. }
                 | Effect::Doom { .. }
                 | Effect::Revive { .. }
-                | Effect::Unbury { .. } => {}
+                | Effect::Unbury { .. }
+                | Effect::Rename { .. } => {}
             }
         }
         tx.join_consumers(&joins)?;

@@ -50,7 +50,11 @@ impl Tx<'_> {
                 vec![organisation.into(), (first + offset as i64).into(), event.into(), hash.clone().into()]
             })
             .collect();
-        self.put_rows("INSERT INTO audit_chain (organisation_id, position, event_id, hash) VALUES", &rows, "")?;
+        self.put_rows(
+            "INSERT INTO audit_chain (organisation_id, position, event_id, hash) VALUES",
+            &rows,
+            "",
+        )?;
         for (event, hash) in sealed {
             self.put_one("UPDATE events SET chain = $2 WHERE id = $1", params![event, hash.clone()])?;
         }

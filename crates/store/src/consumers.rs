@@ -40,6 +40,10 @@ pub struct NewConsumer {
     pub now: i64,
 }
 
+const CONSUMER: &str = "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement,
+    c.state, c.change_id, c.since, c.outputs, c.params
+    FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id";
+
 impl NewConsumer {
     fn values(&self) -> Vec<Value> {
         vec![
@@ -100,13 +104,43 @@ impl Tx<'_> {
         environment: EnvironmentId,
     ) -> Result<Vec<ConsumerRow>> {
         let rows = self.query(
-            "SELECT c.resource_id, c.application_id, a.name, c.environment_id, e.name, c.requirement, c.state, c.change_id,
-                 c.since, c.outputs, c.params
-             FROM consumers c JOIN applications a ON a.id = c.application_id JOIN environments e ON e.id = c.environment_id
-             WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement",
+            &format!(
+                "{CONSUMER} WHERE c.application_id = $1 AND c.environment_id = $2 ORDER BY c.requirement"
+            ),
             params![application, environment],
         )?;
         rows.iter().map(consumer_row).collect()
+    }
+
+    /// What is used in an environment, by whomever.
+    pub fn uses_in(&mut self, environment: EnvironmentId) -> Result<Vec<ConsumerRow>> {
+        let rows = self.query(
+            &format!("{CONSUMER} WHERE c.environment_id = $1 ORDER BY a.name, c.requirement"),
+            params![environment],
+        )?;
+        rows.iter().map(consumer_row).collect()
+    }
+
+    /// An application calls what it uses by another name; so do its resources that depend on it.
+    pub fn rename_use(
+        &mut self,
+        resource: ResourceId,
+        application: ApplicationId,
+        environment: EnvironmentId,
+        from: &str,
+        to: &str,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE consumers SET requirement = $5
+             WHERE resource_id = $1 AND application_id = $2 AND environment_id = $3 AND requirement = $4",
+            params![resource, application, environment, from, to],
+        )?;
+        self.put(
+            "UPDATE dependencies SET requirement = $5 WHERE depends_on_id = $1 AND requirement = $4 AND own = 0
+             AND resource_id IN (SELECT c.resource_id FROM consumers c
+                 WHERE c.application_id = $2 AND c.environment_id = $3)",
+            params![resource, application, environment, from, to],
+        )
     }
 
     /// Uses that begin; one that was leaving stays.

@@ -21,6 +21,7 @@ pub struct DependencyRow {
     pub relationship: String,
     /// Required by the template of the dependent.
     pub own: bool,
+    pub parent: bool,
 }
 
 impl Tx<'_> {
@@ -46,11 +47,13 @@ impl Tx<'_> {
                     word(serde_json::to_value(dependency.kind)).into(),
                     word(serde_json::to_value(dependency.relationship)).into(),
                     dependency.own.into(),
+                    dependency.parent.into(),
                 ]
             })
             .collect();
         self.put_rows(
-            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship, own) VALUES",
+            "INSERT INTO dependencies (resource_id, depends_on_id, requirement, organisation_id, kind, relationship, own,
+                 parent) VALUES",
             &rows, "")
     }
 
@@ -69,7 +72,8 @@ impl Tx<'_> {
             ids.iter().copied(),
             |list| {
                 format!(
-                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload, d.own
+                    "SELECT d.resource_id, d.depends_on_id, d.requirement, d.kind, d.relationship, r.workload, d.own,
+                         d.parent
                      FROM dependencies d JOIN resources r ON r.id = d.resource_id WHERE {clause} IN ({list})
                      ORDER BY d.resource_id, d.depends_on_id, d.requirement"
                 )
@@ -83,6 +87,7 @@ impl Tx<'_> {
                     kind: row.text(3)?.to_owned(),
                     relationship: row.text(4)?.to_owned(),
                     own: row.flag(6)?,
+                    parent: row.flag(7)?,
                 });
                 Ok(())
             },

@@ -49,6 +49,11 @@ pub struct ResourceRow {
     pub pool: Option<PoolId>,
     pub destroy_after: Option<i64>,
     pub replaced_by: Option<ResourceId>,
+    pub observed: Option<Json>,
+    pub observed_at: Option<i64>,
+    pub facts: Option<Json>,
+    pub drift: Option<Json>,
+    pub deleted_at: Option<i64>,
     pub created_by: String,
     pub created_at: i64,
     pub updated_at: i64,
@@ -58,7 +63,8 @@ const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.doma
     r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
     r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
     r.outputs, r.manager_state, r.external_id, r.message, r.error, r.fence, r.waiters, r.replaced_by, r.created_by,
-    r.created_at, r.updated_at, e.name, r.max_consumers, r.share_when, r.pool_id, r.destroy_after FROM resources r JOIN domains d ON d.id = r.domain_id
+    r.created_at, r.updated_at, e.name, r.max_consumers, r.share_when, r.pool_id, r.destroy_after,
+    r.observed, r.observed_at, r.facts, r.drift, r.deleted_at FROM resources r JOIN domains d ON d.id = r.domain_id
     JOIN environments e ON e.id = r.environment_id";
 
 fn resource_row(row: &Row) -> Result<ResourceRow> {
@@ -105,6 +111,11 @@ fn resource_row(row: &Row) -> Result<ResourceRow> {
         share_when: row.opt(37, Row::text)?.map(str::to_owned),
         pool: row.opt(38, Row::id)?,
         destroy_after: row.opt(39, Row::int)?,
+        observed: row.opt(40, Row::json)?,
+        observed_at: row.opt(41, Row::int)?,
+        facts: row.opt(42, Row::json)?,
+        drift: row.opt(43, Row::json)?,
+        deleted_at: row.opt(44, Row::int)?,
     })
 }
 
@@ -266,7 +277,7 @@ impl Tx<'_> {
     ) -> Result<Option<ResourceId>> {
         let row = self.query_one(
             "SELECT id FROM resources WHERE organisation_id = $1 AND external_id = $2
-             AND state IN ('provision', 'provisioned') ORDER BY id",
+             AND state IN ('provision', 'provisioned') AND deleted_at IS NULL ORDER BY id",
             params![organisation, id],
         )?;
         row.map(|row| row.id(0)).transpose()
@@ -277,7 +288,10 @@ impl Tx<'_> {
         organisation: OrganisationId,
         filter: &ResourceFilter,
     ) -> Result<Vec<ResourceRow>> {
-        let mut sql = format!("{RESOURCE} WHERE r.organisation_id = $1 AND r.workload = 0");
+        let mut sql = format!(
+            "{RESOURCE} WHERE r.organisation_id = $1 AND r.workload = 0
+            AND r.deleted_at IS NULL"
+        );
         let mut values: Vec<Value> = vec![organisation.into()];
         let mut narrow = |clause: &str, value: Value| {
             values.push(value);
@@ -433,7 +447,7 @@ impl Tx<'_> {
         let row = self.query_one(
             "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
                  applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
-                 external_id = $7, message = $9, error = NULL, updated_at = $8,
+                 external_id = $7, message = $9, error = NULL, drift = NULL, updated_at = $8,
                  inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
                  inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
              WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters, name",
@@ -458,7 +472,7 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE resources SET prev_state = state, state = 'destroyed', place = 'gone', status = 'done', outputs = NULL, inputs = NULL,
                  inputs_digest = NULL, applied_spec = NULL, applied_version_id = NULL, manager_state = NULL,
-                 message = NULL, error = NULL, destroy_after = NULL, updated_at = $4
+                 message = NULL, error = NULL, destroy_after = NULL, drift = NULL, observed = NULL, updated_at = $4
              WHERE id = $1 AND state = $2 AND status = $3",
             params![id, from.0.as_str(), from.1.as_str(), now],
         )?;
@@ -495,6 +509,106 @@ impl Tx<'_> {
         Ok(touched == 1)
     }
 
+    /// Everything that was made in an environment, or belongs to it, and is not gone.
+    pub fn resources_in(&mut self, environment: EnvironmentId) -> Result<Vec<ResourceRow>> {
+        let sql = format!("{RESOURCE} WHERE r.environment_id = $1 AND r.state <> 'destroyed' ORDER BY r.id");
+        self.query(&sql, params![environment])?.iter().map(resource_row).collect()
+    }
+
+    /// The same thing under another name.
+    pub fn rename_resource(&mut self, id: ResourceId, key: Option<&str>, name: &str, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET key_name = coalesce($2, key_name), name = $3, updated_at = $4 WHERE id = $1",
+            params![id, key, name, now],
+        )
+    }
+
+    pub fn protect_resource(&mut self, id: ResourceId, protected: bool, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET protected = $2, updated_at = $3 WHERE id = $1",
+            params![id, protected, now],
+        )
+    }
+
+    pub fn set_facts(&mut self, id: ResourceId, facts: &Json, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET facts = $2, updated_at = $3 WHERE id = $1",
+            params![id, facts, now],
+        )
+    }
+
+    /// What was seen of it, and how that differs from the record.
+    pub fn observe_resource(
+        &mut self,
+        id: ResourceId,
+        observed: &Json,
+        drift: Option<&Json>,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET observed = $2, observed_at = $4, drift = $3 WHERE id = $1",
+            params![id, observed, drift, now],
+        )
+    }
+
+    pub fn set_drift(&mut self, id: ResourceId, drift: Option<&Json>) -> Result<()> {
+        self.put_one("UPDATE resources SET drift = $2 WHERE id = $1", params![id, drift])
+    }
+
+    pub fn set_outputs(&mut self, id: ResourceId, outputs: &Json, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET outputs = $2, updated_at = $3 WHERE id = $1",
+            params![id, outputs, now],
+        )
+    }
+
+    /// Something that somebody else looks after: there, with its outputs, and never destroyed from here.
+    pub fn register_resource(
+        &mut self,
+        id: ResourceId,
+        external_id: Option<&str>,
+        outputs: &Json,
+        now: i64,
+    ) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = generation,
+                 applied_spec = spec, applied_version_id = template_version_id, outputs = $3, external_id = $2,
+                 updated_at = $4 WHERE id = $1 AND state = 'provision' AND status = 'queued'",
+            params![id, external_id, outputs, now],
+        )
+    }
+
+    /// The record goes: with `values` also what it held. `false`: it is not destroyed.
+    pub fn delete_record(&mut self, id: ResourceId, now: i64) -> Result<bool> {
+        let touched = self.execute(
+            "UPDATE resources SET deleted_at = $2, updated_at = $2
+             WHERE id = $1 AND state = 'destroyed' AND deleted_at IS NULL",
+            params![id, now],
+        )?;
+        Ok(touched == 1)
+    }
+
+    /// What a deleted record held: parameters, revisions, states, what was said of it.
+    pub fn drop_values(&mut self, id: ResourceId) -> Result<()> {
+        self.put("DELETE FROM revisions WHERE resource_id = $1", params![id])?;
+        self.put("DELETE FROM states WHERE resource_id = $1", params![id])?;
+        self.put("DELETE FROM dependencies WHERE depends_on_id = $1 OR resource_id = $1", params![id])?;
+        self.put(
+            "UPDATE resources SET spec = '{}', facts = NULL, observed = NULL, drift = NULL WHERE id = $1",
+            params![id],
+        )
+    }
+
+    /// Somebody thought again.
+    pub fn restore_record(&mut self, id: ResourceId, now: i64) -> Result<bool> {
+        let touched = self.execute(
+            "UPDATE resources SET deleted_at = NULL, updated_at = $2 WHERE id = $1 AND deleted_at IS NOT NULL
+             AND spec <> '{}'",
+            params![id, now],
+        )?;
+        Ok(touched == 1)
+    }
+
     /// Stays whether somebody uses it or not.
     pub fn keep_by_hand(&mut self, id: ResourceId) -> Result<()> {
         self.put_one("UPDATE resources SET kept_by = 'hand' WHERE id = $1", params![id])
@@ -515,7 +629,7 @@ impl Tx<'_> {
         let open = if until_gone {
             "state = 'destroy' AND status = 'in_progress'"
         } else {
-            "status IN ('queued', 'in_progress') AND state IN ('provision', 'provisioned')"
+            "status IN ('queued', 'approval_pending', 'in_progress') AND state IN ('provision', 'provisioned')"
         };
         let touched = self.execute(
             &format!("UPDATE resources SET waiters = waiters + 1 WHERE id = $1 AND {open}"),
@@ -580,7 +694,8 @@ impl Tx<'_> {
             |list| {
                 format!(
                     "SELECT resource_id, id, kind, status, attempt FROM operations WHERE resource_id IN ({list})
-                     AND status IN ('blocked', 'approval_pending', 'queued', 'in_progress') ORDER BY id"
+                     AND status IN ('blocked', 'approval_pending', 'queued', 'in_progress')
+                     AND kind NOT IN ('observe', 'plan') ORDER BY id"
                 )
             },
             |row| {

@@ -33,9 +33,6 @@ pub(super) fn want(
     if choice.version.state == VersionState::Deprecated {
         warnings.push(format!("{}: template {} is deprecated", asking.path, choice.version.label()));
     }
-    if resource.sharing.alias.is_some() {
-        return Err(asking.problem("`alias` is not supported by this version".into(), None));
-    }
     let (ask, name) = asking.way(&choice.version)?;
     let raw = match &ask {
         Ask::Pooled { pool, .. } => asking.as_the_pool_makes_them(pool)?,
@@ -74,6 +71,9 @@ pub(super) fn want(
         short,
         depends_on,
         on_conflict: resource.sharing.on_conflict.unwrap_or(OnConflict::Fail),
+        alias: resource.sharing.alias.clone(),
+        set: Map::new(),
+        parents: vec![],
         at: Some(resource.at),
     })
 }

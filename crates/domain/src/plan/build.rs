@@ -42,6 +42,8 @@ impl Differ<'_> {
         };
         let kept_by = match &shape.wanted.ask {
             Ask::Member { .. } => KeptBy::Pool,
+            Ask::Made(_) => KeptBy::Hand,
+            Ask::This { .. } => replaces.map_or(KeptBy::Hand, |old| old.kept_by),
             _ if shape.version.retain => KeptBy::Hand,
             _ => KeptBy::Consumers,
         };
@@ -78,7 +80,7 @@ impl Differ<'_> {
 
     /// Whether the application is to be recorded as a user.
     fn joins(&self, shape: &Shape<'_>) -> bool {
-        !shape.workload && !shape.wanted.is_member() && self.within.is_empty()
+        !shape.workload && !shape.wanted.is_nobodys() && self.within.is_empty()
     }
 
     /// What people call a new one. What was matched or comes from a pool is called after its type and place.
@@ -99,8 +101,8 @@ impl Differ<'_> {
     pub(super) fn replace(&mut self, shape: &Shape<'_>, old: &ResourceView, key: &Key) -> ResourceId {
         self.plan.effects.push(Effect::Doom { resource: old.id, from: (old.state, old.status) });
         for consumer in old.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
-            let requirement = consumer.requirement.clone();
-            self.plan.effects.push(Effect::Leave { resource: old.id, requirement });
+            let (application, requirement) = (consumer.application, consumer.requirement.clone());
+            self.plan.effects.push(Effect::Leave { resource: old.id, application, requirement });
         }
         let manager = self.snapshot.versions.get(&old.version).map(|v| v.manager.clone());
         let new = if shape.version.create_first {

@@ -10,6 +10,7 @@ use conductor_score::{DependencyKind, OnConflict, Relationship, Scope};
 use super::{
     Candidate, Effect, Goal, Item, Key, KeyTag, MatchQuery, Plan, PlanError, Problem, RecordedDependency,
     ResourceView, Snapshot, Until, Wait,
+    hand::by_hand,
     resolve::{Ask, Wanted, look_up},
     symbols::{Referent, Symbols},
 };
@@ -68,6 +69,10 @@ pub fn diff(goal: &Goal, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, Pla
     differ.settle_waits();
     if goal.complete {
         differ.removals()?;
+        differ.likely_renames();
+    }
+    if let Some(id) = goal.remove {
+        differ.remove(id)?;
     }
     Ok(differ.plan)
 }
@@ -210,6 +215,8 @@ impl Differ<'_> {
                 let found = again.and_then(|id| self.snapshot.resources.get(&id));
                 self.settle_on(wanted, found, &self.any_key(wanted), Take::AsAsked)
             }
+            Ask::Made(key) => self.make(wanted, key),
+            Ask::This { resource, anyway, .. } => self.once_more(wanted, *resource, *anyway),
         }
     }
 
@@ -399,6 +406,9 @@ impl Differ<'_> {
         let path = if workload { "workload".to_owned() } else { format!("resources.{requirement}.params") };
         let mut problems = Vec::new();
         let params = match found {
+            Some(resource) if matches!(wanted.ask, Ask::This { .. }) => {
+                by_hand(wanted, resource, &version, &mut problems)
+            }
             Some(resource) if !wanted.asks_params || take != Take::AsAsked => resource.spec.clone(),
             _ => self.params(wanted, &version, &own, &path, &mut problems),
         };
@@ -427,6 +437,7 @@ impl Differ<'_> {
                 kind: dependency.kind,
                 relationship: dependency.relationship,
                 own: false,
+                parent: false,
             })
         });
         let required = own.into_iter().map(|(requirement, referent)| RecordedDependency {
@@ -435,9 +446,18 @@ impl Differ<'_> {
             kind: DependencyKind::Strong,
             relationship: Relationship::Requires,
             own: true,
+            parent: false,
         });
-        let on = stated.chain(required).collect();
-        let as_it_is = found.is_some() && take != Take::AsAsked;
+        let parents = wanted.parents.iter().map(|id| RecordedDependency {
+            on: *id,
+            requirement: self.snapshot.resources.get(id).map_or_else(String::new, |r| r.name.clone()),
+            kind: DependencyKind::Strong,
+            relationship: Relationship::Requires,
+            own: false,
+            parent: true,
+        });
+        let on = stated.chain(required).chain(parents).collect();
+        let as_it_is = found.is_some() && (take != Take::AsAsked || matches!(wanted.ask, Ask::This { .. }));
         Shape { wanted, new_id, version, params, on, workload, as_it_is }
     }
 
@@ -493,7 +513,7 @@ impl Differ<'_> {
                 (_, Some(within)) => format!("template `{}` requires it; ", within.template),
                 (Ask::Fitting(_), _) => "nothing that is there fits; ".to_owned(),
                 (Ask::Pooled { pool, .. }, _) => format!("pool `{}` has none ready; ", pool.name),
-                (Ask::Member { .. }, _) => String::new(),
+                (Ask::Member { .. } | Ask::Made(_) | Ask::This { .. }, _) => String::new(),
                 _ => "nothing of that name is there; ".to_owned(),
             };
             return (id, Action::Create, format!("{none}{}", shape.wanted.chosen_because));

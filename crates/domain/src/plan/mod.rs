@@ -8,10 +8,12 @@ mod asking;
 mod build;
 mod diff;
 mod fitting;
+mod hand;
 mod order;
 mod own;
 mod pools;
 mod removals;
+mod renames;
 mod resolve;
 mod snapshot;
 mod symbols;
@@ -23,15 +25,17 @@ use serde::{Deserialize, Serialize};
 
 pub use diff::diff;
 pub use order::{Cycle, dependency_order};
-pub use resolve::{Ask, Fitting, Goal, Intent, Wanted, WantedDependency, resolve};
+pub use resolve::{Again, Ask, Fitting, Goal, Handmade, Intent, Wanted, WantedDependency, resolve};
 pub use snapshot::{
     ApplicationView, CANDIDATES_COUNTED, ConsumerView, EnvironmentView, Key, KeyTag, MatchQuery, Matches,
     OpenOperation, PoolView, ResourceView, Rivals, Snapshot,
 };
 
+use renames::Renamed;
+
 use crate::{
     expr::Params,
-    ids::{Ids, OperationId, PoolId, ResourceId, TemplateVersionId},
+    ids::{ApplicationId, Ids, OperationId, PoolId, ResourceId, TemplateVersionId},
     lifecycle::{Action, ErrorCode, KeptBy, OperationKind, State, Status},
 };
 
@@ -161,6 +165,8 @@ pub struct RecordedDependency {
     pub relationship: conductor_score::Relationship,
     /// Required by its template, not by a Score file: it lives as long as its dependents.
     pub own: bool,
+    /// It is a child of that one.
+    pub parent: bool,
 }
 
 /// What storing the plan does to the record, in order. Each names the state it leaves.
@@ -212,7 +218,18 @@ pub enum Effect {
     },
     Leave {
         resource: ResourceId,
+        application: ApplicationId,
         requirement: String,
+    },
+    /// The same thing under another name: nothing else of it changes.
+    Rename {
+        resource: ResourceId,
+        /// What the application called it, and calls it now.
+        from: String,
+        to: String,
+        /// What it is known by from here on, where that changes.
+        key: Option<String>,
+        name: String,
     },
 }
 
@@ -228,5 +245,13 @@ pub struct Plan {
 
 /// Plans an intent on a snapshot.
 pub fn plan(intent: &Intent<'_>, snapshot: &Snapshot, ids: &dyn Ids) -> Result<Plan, PlanError> {
-    diff(&resolve(intent, snapshot)?, snapshot, ids)
+    let goal = resolve(intent, snapshot)?;
+    match Renamed::of(&goal, snapshot)? {
+        None => diff(&goal, snapshot, ids),
+        Some(renamed) => {
+            let mut plan = diff(&goal, &renamed.snapshot, ids)?;
+            renamed.tell(&mut plan);
+            Ok(plan)
+        }
+    }
 }

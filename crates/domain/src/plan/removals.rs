@@ -8,9 +8,18 @@ use super::{
     resolve::{look_up, workload_key},
 };
 use crate::{
-    ids::{OperationId, ResourceId},
+    ids::{ApplicationId, OperationId, ResourceId},
     lifecycle::{Action, KeptBy, OperationKind, State},
 };
+
+/// One use that ends.
+pub(super) struct Link {
+    application: ApplicationId,
+    application_name: String,
+    requirement: String,
+}
+
+pub(super) type Links = BTreeMap<ResourceId, Vec<Link>>;
 
 impl Differ<'_> {
     /// What is waited for must hang on an operation, so that the change ends when it does.
@@ -32,16 +41,22 @@ impl Differ<'_> {
 
     pub(super) fn removals(&mut self) -> Result<(), PlanError> {
         let tail: Vec<OperationId> = self.plan.operations.iter().map(|op| op.id).collect();
-        let mut links: BTreeMap<ResourceId, Vec<String>> = BTreeMap::new();
+        let mut links: Links = BTreeMap::new();
         for resource in self.snapshot.resources.values() {
             for consumer in resource.consumers.iter().filter(|c| self.snapshot.is_mine(c)) {
                 let link = (resource.id, consumer.requirement.clone());
                 if !self.kept.contains(&link) && !self.is_replaced(resource.id) {
-                    links.entry(link.0).or_default().push(link.1);
+                    links.entry(resource.id).or_default().push(Link {
+                        application: consumer.application,
+                        application_name: consumer.application_name.clone(),
+                        requirement: link.1,
+                    });
                 }
             }
         }
-        if self.goal.workload.is_none() && self.goal.metadata.is_none() {
+        if let Some(teardown) = self.goal.teardown {
+            self.whole_environment(teardown, &mut links)?;
+        } else if self.goal.workload.is_none() && self.goal.metadata.is_none() {
             match look_up(&workload_key(self.snapshot), self.snapshot)? {
                 Some(workload) if workload.state != State::Destroyed => {
                     links.entry(workload.id).or_default();
@@ -80,31 +95,43 @@ impl Differ<'_> {
             .filter(|(id, _)| going.contains(id))
             .map(|(id, called)| self.own_item(*id, called))
             .collect();
-        for (id, requirements) in &links {
+        for (id, links) in &links {
             let resource = &self.snapshot.resources[id];
-            for requirement in requirements {
-                self.plan.effects.push(Effect::Leave { resource: *id, requirement: requirement.clone() });
-                let grace = self.grace(resource);
-                let (action, reason) = match stays.get(id) {
-                    Some(reason) => (Action::Release, reason.clone()),
-                    None if grace > 0 && !resource.workload => {
-                        let within = crate::lifecycle::duration_text(grace);
-                        let reason = format!(
-                            "nothing uses it any more; it is destroyed in {within}, unless it is undeleted"
-                        );
-                        (Action::Remove, reason)
-                    }
-                    None => (Action::Remove, "nothing uses it any more".to_owned()),
+            let grace = self.grace(resource);
+            let (action, reason) = match stays.get(id) {
+                Some(reason) => (Action::Release, reason.clone()),
+                None if self.goal.teardown.is_some() => {
+                    (Action::Remove, "its environment is torn down".to_owned())
+                }
+                None if grace > 0 && !resource.workload => {
+                    let within = crate::lifecycle::duration_text(grace);
+                    let reason = format!(
+                        "nothing uses it any more; it is destroyed in {within}, unless it is undeleted"
+                    );
+                    (Action::Remove, reason)
+                }
+                None => (Action::Remove, "nothing uses it any more".to_owned()),
+            };
+            let item = |requirement: String| Item {
+                requirement,
+                resource: *id,
+                name: resource.name.clone(),
+                action,
+                reason: reason.clone(),
+                candidates: vec![],
+                other_candidates: 0,
+            };
+            for Link { application, application_name, requirement } in links {
+                let (application, requirement) = (*application, requirement.clone());
+                let known_as = match self.snapshot.everyone {
+                    true => format!("{application_name}/{requirement}"),
+                    false => requirement.clone(),
                 };
-                self.plan.removals.push(Item {
-                    requirement: requirement.clone(),
-                    resource: *id,
-                    name: resource.name.clone(),
-                    action,
-                    reason,
-                    candidates: vec![],
-                    other_candidates: 0,
-                });
+                self.plan.removals.push(item(known_as));
+                self.plan.effects.push(Effect::Leave { resource: *id, application, requirement });
+            }
+            if links.is_empty() && self.snapshot.everyone && !resource.workload {
+                self.plan.removals.push(item(resource.name.clone()));
             }
         }
         self.plan.removals.extend(gone_as_well);
@@ -117,10 +144,11 @@ impl Differ<'_> {
         &self,
         parent: ResourceId,
         id: ResourceId,
-        links: &BTreeMap<ResourceId, Vec<String>>,
+        links: &Links,
         own: &BTreeMap<ResourceId, String>,
     ) -> String {
-        let above = own.get(&parent).cloned().or_else(|| links.get(&parent)?.first().cloned());
+        let above = own.get(&parent).cloned();
+        let above = above.or_else(|| Some(links.get(&parent)?.first()?.requirement.clone()));
         let known_as = self.snapshot.resources[&parent].own.iter().find(|(_, own)| **own == id);
         format!("{}.{}", above.unwrap_or_default(), known_as.map_or("", |(name, _)| name))
     }
@@ -128,7 +156,9 @@ impl Differ<'_> {
     /// How long it is kept for somebody to think again. What never came about needs no such time.
     fn grace(&self, resource: &ResourceView) -> i64 {
         let version = self.snapshot.versions.get(&resource.version);
-        let grace = version.map_or(0, |version| version.grace.max(self.snapshot.environment.grace));
+        let by_hand = self.goal.teardown.is_some() || self.goal.remove.is_some();
+        let grace = version.filter(|_| !by_hand);
+        let grace = grace.map_or(0, |version| version.grace.max(self.snapshot.environment.grace));
         if resource.state == State::Provisioned && resource.open_operation.is_none() { grace } else { 0 }
     }
 
@@ -144,9 +174,12 @@ impl Differ<'_> {
         if resource.workload {
             return None;
         }
+        let torn_down =
+            self.goal.teardown.is_some() && resource.key.domain == self.snapshot.environment.domain;
         match resource.kept_by {
             KeptBy::Consumers => {}
             KeptBy::Pool => return Some("it goes back to its pool".into()),
+            KeptBy::Hand if torn_down || self.goal.remove == Some(resource.id) => {}
             KeptBy::Hand => return Some("it is retained, and stays until somebody destroys it".into()),
             KeptBy::External => return Some("it is not Conductor's to destroy".into()),
         }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use crate::{
     catalogue::{Asker, TemplateVersion, choose_template},
     condition::Condition,
+    expr::Params,
     ids::ResourceId,
     lifecycle::ErrorCode,
     plan::{
@@ -29,6 +30,36 @@ pub enum Intent<'a> {
     Destroy,
     /// So many more ready ones for a pool, these among them made again.
     Fill { pool: &'a Arc<PoolView>, count: usize, again: &'a [ResourceId] },
+    /// Everything of the environment goes. What is protected is in the way, or left standing.
+    Teardown { keep_protected: bool },
+    /// One resource, by hand and for nobody in particular.
+    Make(&'a Handmade),
+    /// One resource once more: made again, or changed by hand.
+    Again(&'a Again),
+    /// One resource goes.
+    Remove(ResourceId),
+}
+
+/// A resource as somebody asks for it without a Score file.
+#[derive(Clone, Debug)]
+pub struct Handmade {
+    pub name: String,
+    pub version: Arc<TemplateVersion>,
+    pub params: Map<String, Value>,
+    pub parents: Vec<ResourceId>,
+}
+
+/// What is to become of a resource that is there, or was.
+#[derive(Clone, Debug)]
+pub struct Again {
+    pub resource: ResourceId,
+    pub version: Arc<TemplateVersion>,
+    /// Parameters that change; null takes one away.
+    pub set: Map<String, Value>,
+    /// In place of all parameters, where an earlier state is to come back.
+    pub whole: Option<Params>,
+    /// Done although nothing differs from what is on record.
+    pub anyway: bool,
 }
 
 /// How a requirement asks for its resource.
@@ -44,6 +75,10 @@ pub enum Ask {
     Pooled { pool: Arc<PoolView>, unless: Option<Key> },
     /// A new one for a pool, or a used-up one made again.
     Member { pool: Arc<PoolView>, again: Option<ResourceId> },
+    /// A new one of this key, by hand.
+    Made(Key),
+    /// This one once more, whatever became of it.
+    This { resource: ResourceId, whole: Option<Params>, anyway: bool },
 }
 
 /// What a resource must be like to be shared.
@@ -78,20 +113,56 @@ pub struct Wanted {
     pub short: bool,
     pub depends_on: Vec<WantedDependency>,
     pub on_conflict: OnConflict,
+    /// What the requirement was called before.
+    pub alias: Option<String>,
+    /// Changes to the parameters it has.
+    pub set: Map<String, Value>,
+    pub parents: Vec<ResourceId>,
     pub at: Option<Position>,
 }
 
 impl Wanted {
-    /// Whether the application uses it; members of a pool and what a template requires are nobody's.
-    pub fn is_member(&self) -> bool {
-        matches!(self.ask, Ask::Member { .. })
+    /// Nobody's: a member of a pool, or made by hand.
+    pub fn is_nobodys(&self) -> bool {
+        matches!(self.ask, Ask::Member { .. } | Ask::Made(_) | Ask::This { .. })
     }
+
+    /// A template's version and parameters, and nothing else said.
+    fn plain(requirement: String, version: Arc<TemplateVersion>, ask: Ask, raw: Map<String, Value>) -> Self {
+        Self {
+            requirement,
+            class: version.class.clone(),
+            ask,
+            name: String::new(),
+            version,
+            pinned: true,
+            chosen_because: String::new(),
+            raw,
+            asks_params: true,
+            short: false,
+            depends_on: vec![],
+            on_conflict: OnConflict::Fail,
+            alias: None,
+            set: Map::new(),
+            parents: vec![],
+            at: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Teardown {
+    pub keep_protected: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Goal {
     /// Uses that are not stated any more end.
     pub complete: bool,
+    /// One that goes, with what its template required.
+    pub remove: Option<ResourceId>,
+    /// The whole environment goes.
+    pub teardown: Option<Teardown>,
     pub metadata: Option<Metadata>,
     /// Dependencies before dependents.
     pub wanted: Vec<Wanted>,
@@ -106,7 +177,64 @@ pub fn resolve(intent: &Intent<'_>, snapshot: &Snapshot) -> Result<Goal, PlanErr
         Intent::Deploy { manifest, image } => resolve_deploy(manifest, *image, snapshot),
         Intent::Destroy => Ok(Goal { complete: true, ..Goal::default() }),
         Intent::Fill { pool, count, again } => fill(pool, *count, again, snapshot),
+        Intent::Teardown { keep_protected } => {
+            let teardown = Some(Teardown { keep_protected: *keep_protected });
+            Ok(Goal { complete: true, teardown, ..Goal::default() })
+        }
+        Intent::Make(made) => make(made, snapshot),
+        Intent::Again(again) => once_more(again, snapshot),
+        Intent::Remove(id) => {
+            known(*id, snapshot)?;
+            Ok(Goal { remove: Some(*id), ..Goal::default() })
+        }
     }
+}
+
+fn known(id: ResourceId, snapshot: &Snapshot) -> Result<&ResourceView, PlanError> {
+    match snapshot.resources.get(&id) {
+        Some(resource) => Ok(resource),
+        None if !snapshot.missing.contains(&id) => Err(PlanError::Need(vec![Want::Resource(id)])),
+        None => {
+            let message = format!("there is no resource `{id}`");
+            let problem = Problem { path: "resource".into(), message, suggestion: None, at: None };
+            Err(PlanError::Refused { code: ErrorCode::NotFound, problems: vec![problem] })
+        }
+    }
+}
+
+fn make(made: &Handmade, snapshot: &Snapshot) -> Result<Goal, PlanError> {
+    for parent in &made.parents {
+        known(*parent, snapshot)?;
+    }
+    let version = made.version.clone();
+    let key = Key {
+        domain: snapshot.environment.domain,
+        kind: version.kind.clone(),
+        class: version.class.clone(),
+        tag: KeyTag::Shared,
+        name: made.name.clone(),
+    };
+    let wanted = Wanted {
+        name: made.name.clone(),
+        chosen_because: format!("{} was asked for", version.label()),
+        parents: made.parents.clone(),
+        ..Wanted::plain(made.name.clone(), version, Ask::Made(key), made.params.clone())
+    };
+    Ok(Goal { wanted: vec![wanted], ..Goal::default() })
+}
+
+fn once_more(again: &Again, snapshot: &Snapshot) -> Result<Goal, PlanError> {
+    let resource = known(again.resource, snapshot)?;
+    let ask = Ask::This { resource: again.resource, whole: again.whole.clone(), anyway: again.anyway };
+    let wanted = Wanted {
+        class: resource.key.class.clone(),
+        name: resource.name.clone(),
+        asks_params: false,
+        on_conflict: OnConflict::Update,
+        set: again.set.clone(),
+        ..Wanted::plain(resource.name.clone(), again.version.clone(), ask, Map::new())
+    };
+    Ok(Goal { wanted: vec![wanted], ..Goal::default() })
 }
 
 fn fill(
@@ -123,20 +251,11 @@ fn fill(
     let Some(version) = snapshot.versions.get(&pool.version) else {
         return Err(PlanError::Need(vec![Want::Pool(pool.name.clone())]));
     };
-    let member = |number: usize| Wanted {
-        requirement: format!("{}-{number}", pool.name),
-        class: version.class.clone(),
-        ask: Ask::Member { pool: pool.clone(), again: again.get(number - 1).copied() },
-        name: String::new(),
-        version: version.clone(),
-        pinned: true,
-        chosen_because: format!("pool `{}` is kept at its size with {}", pool.name, version.label()),
-        raw: pool.parameters.clone(),
-        asks_params: true,
-        short: false,
-        depends_on: vec![],
-        on_conflict: OnConflict::Fail,
-        at: None,
+    let member = |number: usize| {
+        let ask = Ask::Member { pool: pool.clone(), again: again.get(number - 1).copied() };
+        let requirement = format!("{}-{number}", pool.name);
+        let chosen_because = format!("pool `{}` is kept at its size with {}", pool.name, version.label());
+        Wanted { chosen_because, ..Wanted::plain(requirement, version.clone(), ask, pool.parameters.clone()) }
     };
     Ok(Goal { wanted: (1..=count).map(member).collect(), ..Goal::default() })
 }
@@ -293,20 +412,14 @@ fn want_workload(
             relationship: Relationship::Requires,
         })
         .collect();
+    let ask = Ask::Keyed(workload_key(snapshot));
     Ok(Some(Wanted {
-        requirement: workload::TYPE.to_owned(),
         class: "default".to_owned(),
-        ask: Ask::Keyed(workload_key(snapshot)),
         name: snapshot.application.name.clone(),
-        version,
         pinned: false,
         chosen_because: because,
-        raw,
-        asks_params: true,
-        short: false,
         depends_on,
-        on_conflict: OnConflict::Fail,
-        at: None,
+        ..Wanted::plain(workload::TYPE.to_owned(), version, ask, raw)
     }))
 }
 

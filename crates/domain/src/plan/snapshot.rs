@@ -189,6 +189,8 @@ pub struct PoolView {
 pub struct Snapshot {
     /// Candidates that were never in question are told as well.
     pub explain: bool,
+    /// Planned is for everybody in the environment, not for one application.
+    pub everyone: bool,
     pub environment: EnvironmentView,
     pub organisation_domain: DomainId,
     pub global_domain: DomainId,
@@ -227,6 +229,7 @@ impl Snapshot {
     ) -> Self {
         Self {
             explain: false,
+            everyone: false,
             environment,
             organisation_domain,
             global_domain,
@@ -261,9 +264,10 @@ impl Snapshot {
         self.versions.values().filter(|version| version.kind == kind).cloned().collect()
     }
 
-    /// This application's use of a resource in this environment.
+    /// A use of a resource that is planned for: this application's in this environment, or anybody's there.
     pub fn is_mine(&self, consumer: &ConsumerView) -> bool {
-        consumer.application == self.application.id && consumer.environment == self.environment.id
+        consumer.environment == self.environment.id
+            && (self.everyone || consumer.application == self.application.id)
     }
 }
 

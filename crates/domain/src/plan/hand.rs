@@ -1,0 +1,217 @@
+//! What people do without a Score file: make one, change one, take one away, tear an environment down.
+
+use std::collections::BTreeSet;
+
+use conductor_score::{DependencyKind, Relationship};
+
+use super::{
+    Effect, Item, Key, KeyTag, PlanError, Problem, RecordedDependency, ResourceView,
+    diff::{Differ, Take},
+    removals::Links,
+    resolve::{Ask, Teardown, Wanted, look_up},
+};
+use crate::{
+    catalogue::TemplateVersion,
+    expr::{Expr, Params, params_refs},
+    ids::{OperationId, ResourceId},
+    lifecycle::{Action, ErrorCode, KeptBy, OperationKind, State},
+};
+
+/// The parameters a resource has, with what somebody changes of them. Those that its template no longer knows go.
+pub(super) fn by_hand(
+    wanted: &Wanted,
+    resource: &ResourceView,
+    version: &TemplateVersion,
+    problems: &mut Vec<Problem>,
+) -> Params {
+    let mut params = match &wanted.ask {
+        Ask::This { whole: Some(whole), .. } => whole.clone(),
+        _ => resource.spec.clone(),
+    };
+    if version.id != resource.version {
+        params.retain(|name, _| version.schema.declares(name));
+    }
+    for (name, value) in &wanted.set {
+        if name.is_empty() {
+            let (path, message) = ("set".to_owned(), "a parameter without a name".to_owned());
+            problems.push(Problem { path, message, suggestion: None, at: None });
+        }
+        match value.is_null() {
+            true => drop(params.remove(name)),
+            false => drop(params.insert(name.clone(), Expr::Literal(value.clone()))),
+        }
+    }
+    version.schema.with_defaults(params)
+}
+
+impl Differ<'_> {
+    /// A new one under a name that nothing living has.
+    pub(super) fn make(
+        &mut self,
+        wanted: &Wanted,
+        key: &Key,
+    ) -> Result<(ResourceId, Action, String), PlanError> {
+        if let Some(there) = look_up(key, self.snapshot)? {
+            let message = format!("{} `{}` is there already ({})", key.kind, key.name, there.id);
+            let suggestion = Some("use another name, or change that one".to_owned());
+            self.refuse(ErrorCode::Conflict, wanted, "name".into(), message, suggestion);
+        }
+        for id in &wanted.parents {
+            let parent = &self.snapshot.resources[id];
+            if parent.state != State::Provisioned && parent.open_operation.is_none() {
+                let message = format!("its parent `{}` is {}, not provisioned", parent.name, parent.state);
+                self.refuse(ErrorCode::Conflict, wanted, "parents".into(), message, None);
+            }
+            if parent.open_operation.is_some() && parent.state != State::Destroy {
+                self.wait(parent, super::Until::Ready);
+            }
+        }
+        self.settle_on(wanted, None, key, Take::AsAsked)
+    }
+
+    /// One that is there, or was: made again or changed, by hand.
+    pub(super) fn once_more(
+        &mut self,
+        wanted: &Wanted,
+        id: ResourceId,
+        anyway: bool,
+    ) -> Result<(ResourceId, Action, String), PlanError> {
+        let resource = &self.snapshot.resources[&id];
+        if resource.state == State::Destroyed && resource.key.tag != KeyTag::Matched {
+            let there = look_up(&resource.key, self.snapshot)?;
+            if let Some(other) = there.filter(|other| other.id != id) {
+                let message = format!("`{}` took its place ({})", other.name, other.id);
+                self.refuse(ErrorCode::Conflict, wanted, "resource".into(), message, None);
+            }
+        }
+        let (outcome, action, reason) =
+            self.settle_on(wanted, Some(resource), &resource.key, Take::AsAsked)?;
+        if resource.state == State::Destroyed {
+            // What it depended on went with it; its parameters tell what they still refer to.
+            let on = params_refs(&resource.spec).into_iter().map(|reference| RecordedDependency {
+                on: reference.resource,
+                requirement: reference.resource.to_string(),
+                kind: DependencyKind::Output,
+                relationship: Relationship::Requires,
+                own: false,
+                parent: false,
+            });
+            let on = on.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
+            if !on.is_empty() {
+                self.plan.effects.push(Effect::Depend { resource: id, on });
+            }
+        }
+        if anyway && action == Action::None && self.plan.operations.is_empty() && self.problems.is_empty() {
+            let shape = self.shape(wanted, Some(resource), id, vec![], Take::AsAsked);
+            self.operate(&shape, resource, OperationKind::Update, false);
+            return Ok((id, Action::Update, "it is applied once more".to_owned()));
+        }
+        Ok((outcome, action, reason))
+    }
+
+    /// One goes, and what its template required with it.
+    pub(super) fn remove(&mut self, id: ResourceId) -> Result<(), PlanError> {
+        let mut going = BTreeSet::from([id]);
+        let mut look = vec![id];
+        while let Some(one) = look.pop() {
+            for required in self.own_of(one)? {
+                if going.insert(required) {
+                    look.push(required);
+                }
+            }
+        }
+        loop {
+            let stays = |one: &&ResourceId| {
+                **one != id && self.why_it_stays(&self.snapshot.resources[one], &going).is_some()
+            };
+            let staying: Vec<ResourceId> = going.iter().filter(stays).copied().collect();
+            if staying.is_empty() {
+                break;
+            }
+            going.retain(|one| !staying.contains(one));
+        }
+        let tail: Vec<OperationId> = vec![];
+        for one in self.dependents_first(&going) {
+            let resource = &self.snapshot.resources[&one];
+            self.destroy(resource, &going, &tail);
+            let reason = if one == id { "somebody asked for it" } else { "it was required by what goes" };
+            self.plan.removals.push(Item {
+                requirement: resource.name.clone(),
+                resource: one,
+                name: resource.name.clone(),
+                action: Action::Remove,
+                reason: reason.to_owned(),
+                candidates: vec![],
+                other_candidates: 0,
+            });
+        }
+        Ok(())
+    }
+
+    /// Everything that belongs to the environment goes, used or not. What is protected says no, by name.
+    pub(super) fn whole_environment(
+        &mut self,
+        teardown: Teardown,
+        links: &mut Links,
+    ) -> Result<(), PlanError> {
+        let here = self.snapshot.environment.domain;
+        let belongs = |resource: &&ResourceView| {
+            resource.key.domain == here
+                && resource.state != State::Destroyed
+                && !matches!(resource.kept_by, KeptBy::Pool)
+        };
+        let mut problems = Vec::new();
+        for resource in self.snapshot.resources.values().filter(belongs) {
+            links.entry(resource.id).or_default();
+            if resource.protected && !teardown.keep_protected {
+                problems.push(Problem {
+                    path: resource.id.to_string(),
+                    message: format!(
+                        "{} `{}` ({}) is protected",
+                        resource.key.kind, resource.name, resource.id
+                    ),
+                    suggestion: Some(
+                        "`conductor resources unprotect` it, or tear down the rest with --keep-protected"
+                            .into(),
+                    ),
+                    at: None,
+                });
+            }
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(PlanError::Refused { code: ErrorCode::Conflict, problems }),
+        }
+    }
+
+    /// One goes and its like comes: probably only the name changed, which need not cost anything.
+    pub(super) fn likely_renames(&mut self) {
+        let mut offers = Vec::new();
+        for item in self.plan.removals.iter().filter(|item| item.action == Action::Remove) {
+            let Some(old) = self.snapshot.resources.get(&item.resource) else { continue };
+            let made = self.plan.effects.iter().find_map(|effect| match effect {
+                Effect::Create(new)
+                    if new.key.tag == old.key.tag
+                        && new.key.kind == old.key.kind
+                        && new.key.class == old.key.class
+                        && new.version == old.version
+                        && new.replaces.is_none()
+                        && new.params == old.spec
+                        && old.applied.is_some() =>
+                {
+                    Some(new.id)
+                }
+                _ => None,
+            });
+            let new = made.and_then(|id| self.plan.items.iter().find(|item| item.resource == id));
+            if let Some(new) = new.filter(|new| !new.requirement.contains('.')) {
+                offers.push(format!(
+                    "`{}` goes and `{}` is made just like it: if it was only renamed, write `alias: {}` there \
+                     and it is kept",
+                    item.requirement, new.requirement, item.requirement
+                ));
+            }
+        }
+        self.plan.warnings.extend(offers);
+    }
+}
