@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Context,
+    drift::observed,
     link::lost,
     progress::Progress,
     steps::{open_inputs, texts},
@@ -60,12 +61,23 @@ pub(crate) fn complete(
     // A step that made or changed something needs nothing of its resource but the name, which its write returns.
     let resource = match (row.resource, &completion.result) {
         (Some(_), JobResult::Done(_)) if row.kind != OperationKind::Destroy => None,
+        (Some(_), _) if row.kind.only_looks() => None,
         (Some(id), _) => tx.resource(id)?,
         (None, _) => None,
     };
     let fresh = fresh_lines(&row, &completion.rest);
     let mut masked = None;
     let change_over = match (&completion.result, &resource) {
+        (JobResult::Done(done), _) if row.kind == OperationKind::Observe => {
+            observed(tx, context, &row, done, now)?;
+            looked(tx, context, &row, digest, now)?
+        }
+        // What cannot be looked at is no drift.
+        (JobResult::Failed(failure), _)
+            if row.kind == OperationKind::Observe && failure.code == FailureCode::Unsupported =>
+        {
+            looked(tx, context, &row, digest, now)?
+        }
         (JobResult::Done(done), Some(resource)) => destroyed(tx, context, &row, resource, done, digest, now)?,
         (JobResult::Done(done), None) if row.resource.is_some() => {
             let (settled, lines) = applied(tx, context, &row, given.as_deref(), done, fresh, digest, now)?;
@@ -107,6 +119,19 @@ pub(crate) fn complete(
     // Last: every completion of a change meets at its log.
     tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;
     Ok(change_over)
+}
+
+fn looked(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    digest: &[u8],
+    now: i64,
+) -> Result<Settled> {
+    let mut progress = Progress::new(tx, context, now);
+    progress.succeeded(row, Some(digest.to_vec()))?;
+    progress.settle()?;
+    Ok(!progress.ended.is_empty())
 }
 
 fn destroyed(
