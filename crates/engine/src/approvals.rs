@@ -450,6 +450,12 @@ fn reject(
         if let Some(operation) = progress.tx.operation(operation.id)?.filter(|row| !row.status.is_over()) {
             progress.cancel(&operation, &fault, true)?;
         }
+        // Nobody uses it, and somebody said that it stays: it is not asked for again and again.
+        if let (OperationKind::Destroy, Some(resource)) = (operation.kind, operation.resource)
+            && !progress.tx.consumer_counts(&[resource].into())?.contains_key(&resource)
+        {
+            progress.tx.keep_by_hand(resource)?;
+        }
     }
     progress.settle()?;
     tx.wake();

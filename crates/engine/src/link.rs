@@ -1,6 +1,7 @@
 //! The worker protocol, served by the engine: claims with lease and fence, renewals, completions, files, state.
 
 use std::{
+    collections::BTreeSet,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -213,7 +214,12 @@ impl Engine {
                     if ready.is_empty() {
                         break;
                     }
+                    // One at a time for each resource: the next look leaves out what is busy by now.
+                    let mut busy = BTreeSet::new();
                     for (row, application) in ready {
+                        if row.resource.is_some_and(|resource| !busy.insert(resource)) {
+                            continue;
+                        }
                         acquired.jobs.extend(claim(tx, &context, &ask, row, application, now)?);
                     }
                     if acquired.jobs.len() >= ask.slots as usize {

@@ -4,21 +4,24 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use conductor_api::{
-    types::{ApplyRequest, DeploymentRequest, DestroyRequest, PlanItem, Resource},
+    types::{
+        ApplyRequest, Decision, DeploymentRequest, DestroyRequest, DriftDecision, DriftRequest, PlanItem,
+        ProposalRequest, Resource, ResourceRequest,
+    },
     worker::{Acquire, Completion, JobOrder, JobResult, LinkError, Task, Update, WorkerLink},
 };
 use conductor_domain::{
     ids::{ChangeId, ResourceId, WorkerId},
-    lifecycle::{Action, ChangeKind, Phase, State},
+    lifecycle::{Action, ApprovalStatus, ChangeKind, Phase, State},
     work::{Description, Done, Failure, FailureCode, Output, Step, StepKind},
 };
-use conductor_engine::{Engine, EngineOptions, Error, Query};
+use conductor_engine::{Engine, EngineOptions, Error, Principal, Query, Role};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -65,6 +68,41 @@ struct Simulation {
     seen: Vec<ChangeId>,
     /// The last file that was accepted, and the change it made.
     files: BTreeMap<(String, String), (String, ChangeId)>,
+    /// Somebody has to agree to what is done in staging.
+    approval: bool,
+    /// What went behind everybody's back.
+    lost: BTreeSet<ResourceId>,
+    made_by_hand: usize,
+}
+
+fn options(folder: &Path) -> EngineOptions {
+    EngineOptions {
+        url: format!("sqlite:{}/c.db", folder.display()),
+        key: None,
+        key_file: folder.join("key"),
+        data: folder.to_owned(),
+        migrate: true,
+        connections: 2,
+        lease: LEASE,
+        default_workload: true,
+        embedded: false,
+        public_url: None,
+        state_store: None,
+    }
+}
+
+/// Whoever has to agree, and did not ask.
+fn reviewer() -> Principal {
+    Principal { name: "reviewer".into(), roles: vec![Role::Owner] }
+}
+
+/// Refused is fine: nothing happened then. Anything else is not.
+fn fine<T>(what: &str, outcome: Result<T, Error>) -> Option<T> {
+    match outcome {
+        Ok(done) => Some(done),
+        Err(Error::Refused { .. }) => None,
+        Err(error) => panic!("{what}: {error}"),
+    }
 }
 
 impl Simulation {
@@ -73,22 +111,12 @@ impl Simulation {
             if PathBuf::from("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let folder = base.join(format!("conductor-simulation-{}", Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
-        let engine = Engine::open(EngineOptions {
-            url: format!("sqlite:{}/c.db", folder.display()),
-            key: None,
-            key_file: folder.join("key"),
-            data: folder.clone(),
-            migrate: true,
-            connections: 2,
-            lease: LEASE,
-            default_workload: true,
-            embedded: false,
-            public_url: None,
-            state_store: None,
-        })
-        .unwrap();
+        let engine = Engine::open(options(&folder)).unwrap();
+        let approval = seed.is_multiple_of(3);
+        let need = if approval { "required" } else { "none" };
         let documents = [
-            json!({"kind":"Environment","name":"staging","type":"staging"}),
+            json!({"kind":"Environment","name":"staging","type":"staging",
+                "approval":{"create":need,"update":need,"destroy":need}}),
             json!({"kind":"Template","name":"thing","type":"thing","manager":"command","config":{"retries": 1}}),
             json!({"kind":"Template","name":"crate","type":"crate","manager":"command","grace":"60ms"}),
             json!({"kind":"Template","name":"house","type":"house","manager":"command",
@@ -110,6 +138,9 @@ impl Simulation {
             flying: BTreeMap::new(),
             seen: vec![],
             files: BTreeMap::new(),
+            approval,
+            lost: BTreeSet::new(),
+            made_by_hand: 0,
         };
         simulation.work(8, true).await;
         for (environment, on_release) in ENVIRONMENTS.into_iter().zip(["recycle", "keep"]) {
@@ -153,6 +184,10 @@ impl Simulation {
                 _ => resources.push_str("  top: { type: thing, dependsOn: [{ name: own, type: weak }] }\n"),
             }
         }
+        if self.dice.roll(4) == 0 && !resources.contains("  one:") {
+            let way = if self.dice.roll(2) == 0 { "id: core" } else { "params: { label: v1 }" };
+            resources.push_str(&format!("  first: {{ type: thing, alias: one, {way} }}\n"));
+        }
         let resources = if resources.is_empty() { String::new() } else { format!("resources:\n{resources}") };
         format!(
             "apiVersion: score.dev/v1b1\nmetadata:\n  name: {app}\ncontainers:\n  main:\n    image: busybox:{label}\n{resources}"
@@ -162,7 +197,14 @@ impl Simulation {
     async fn act(&mut self) {
         let app = APPS[self.dice.roll(APPS.len())];
         let environment = ENVIRONMENTS[self.dice.roll(3) / 2];
-        match self.dice.roll(13) {
+        match self.dice.roll(22) {
+            13 => self.answer().await,
+            14 => self.by_hand(environment).await,
+            15 => self.propose().await,
+            16 => self.lose().await,
+            17 => self.look().await,
+            18 if self.dice.roll(4) == 0 => self.tear_down(environment).await,
+            19 => self.reopen(),
             0..=3 => {
                 let manifest = self.manifest(app, environment);
                 let request = DeploymentRequest {
@@ -231,6 +273,163 @@ impl Simulation {
         }
     }
 
+    /// The process ends and another one goes on with what is on record.
+    fn reopen(&mut self) {
+        self.engine = Engine::open(options(&self.folder)).unwrap();
+    }
+
+    /// Somebody agrees to something, or does not.
+    async fn answer(&mut self) {
+        let pending =
+            self.engine.approvals(Some(ApprovalStatus::Pending), None, None, 200).await.unwrap().items;
+        if pending.is_empty() {
+            return;
+        }
+        let one = &pending[self.dice.roll(pending.len())];
+        let approves = self.dice.roll(3) > 0;
+        let decision = Decision { comment: Some("so be it".into()), digest: Some(one.digest.clone()) };
+        let requester = Principal { name: one.requester.clone(), roles: vec![Role::Owner] };
+        let own = self.engine.decide(one.id, approves, decision.clone(), &requester).await;
+        assert!(matches!(own, Err(Error::Refused { .. })), "the requester could decide");
+        fine("decide", self.engine.decide(one.id, approves, decision, &reviewer()).await);
+    }
+
+    async fn some_resource(&mut self) -> Option<Resource> {
+        let all = self.all().await;
+        if all.is_empty() { None } else { Some(all[self.dice.roll(all.len())].clone()) }
+    }
+
+    /// What a platform engineer does to one resource.
+    async fn by_hand(&mut self, environment: &str) {
+        if self.dice.roll(3) == 0 {
+            self.made_by_hand += 1;
+            let name = if self.dice.roll(3) == 0 {
+                "core".to_owned()
+            } else {
+                format!("hand-{}", self.made_by_hand)
+            };
+            let request = ResourceRequest {
+                template: "thing".into(),
+                name,
+                environment: environment.into(),
+                ..ResourceRequest::default()
+            };
+            let made = fine("make", self.engine.make_resource(request, "me").await);
+            self.seen.extend(made.and_then(|made| made.deployment?.id));
+            return;
+        }
+        let Some(resource) = self.some_resource().await else { return };
+        let id = resource.id;
+        let begun = match self.dice.roll(5) {
+            0 => fine("destroy one", self.engine.destroy_resource(id, false, "me").await),
+            1 => fine("recreate", self.engine.make_again(id, false, false, "me").await),
+            2 => fine("retry one", self.engine.make_again(id, true, false, "me").await),
+            3 => {
+                fine("delete", self.engine.delete_resource(id, "me").await);
+                None
+            }
+            _ => {
+                fine("undelete", self.engine.undelete(id, "me").await);
+                None
+            }
+        };
+        self.seen.extend(begun.and_then(|begun| begun.deployment?.id));
+    }
+
+    async fn propose(&mut self) {
+        let proposals = self.engine.proposals(None, None, 200).await.unwrap().items;
+        if !proposals.is_empty() && self.dice.roll(3) > 0 {
+            let id = proposals[self.dice.roll(proposals.len())].id;
+            let begun = match self.dice.roll(4) {
+                0 => {
+                    let auto = self.dice.roll(2) == 0;
+                    fine("submit", self.engine.submit_proposal(id, auto, "me").await);
+                    None
+                }
+                1 | 2 => fine("merge", self.engine.merge_proposal(id, "me").await),
+                _ => {
+                    fine("discard", self.engine.discard_proposal(id, "me").await);
+                    None
+                }
+            };
+            // What is as its proposal says is no longer as a file says.
+            self.files.clear();
+            self.seen.extend(begun.and_then(|begun| begun.deployment?.id));
+            return;
+        }
+        let Some(resource) = self.some_resource().await else { return };
+        let label = json!(format!("p{}", self.dice.roll(3)));
+        let request = ProposalRequest {
+            set: [("label".to_owned(), label)].into_iter().collect(),
+            ..Default::default()
+        };
+        fine("propose", self.engine.propose(resource.id, request, "me").await);
+    }
+
+    /// Something goes behind everybody's back.
+    async fn lose(&mut self) {
+        let live: Vec<ResourceId> = self
+            .all()
+            .await
+            .iter()
+            .filter(|r| r.phase == Phase::Active && self.world.contains(&r.id))
+            .map(|resource| resource.id)
+            .collect();
+        if !live.is_empty() {
+            let id = live[self.dice.roll(live.len())];
+            self.world.remove(&id);
+            self.lost.insert(id);
+        }
+    }
+
+    /// Somebody looks, and puts right what was found.
+    async fn look(&mut self) {
+        if self.dice.roll(2) == 0 {
+            let change = self.engine.check_drift(DriftRequest::default(), "me").await.unwrap();
+            self.seen.extend(change.id);
+            return;
+        }
+        for drift in self.engine.drifts(DriftRequest::default()).await.unwrap().items {
+            assert!(self.lost.contains(&drift.resource), "nobody touched {drift:?}");
+            let decision = DriftDecision { resources: vec![drift.resource], ..Default::default() };
+            let begun = fine("repair", self.engine.repair_drift(decision, "me").await);
+            let begun = begun.into_iter().flatten().filter_map(|handled| handled.deployment?.id);
+            self.seen.extend(begun.collect::<Vec<_>>());
+        }
+    }
+
+    async fn tear_down(&mut self, environment: &str) {
+        let request = DestroyRequest {
+            environment: environment.into(),
+            application: None,
+            dry_run: false,
+            keep_protected: false,
+        };
+        if let Some(change) = fine("tear down", self.engine.destroy(request, "me", None).await) {
+            self.seen.extend(change.id);
+            self.files.retain(|(_, there), _| there != environment);
+        }
+    }
+
+    /// Nothing is done in staging that nobody agreed to.
+    async fn check_agreed(&self, job: &JobOrder, step: &Step) {
+        let looks = matches!(step.kind, StepKind::Observe | StepKind::Plan);
+        if !self.approval || looks || step.subject.environment != "staging" {
+            return;
+        }
+        let change = self.engine.deployment(job.change).await.unwrap();
+        if matches!(change.kind, ChangeKind::Pool | ChangeKind::Proposal) {
+            return;
+        }
+        let all = self.engine.approvals(Some(ApprovalStatus::Approved), None, None, 200).await.unwrap().items;
+        let about = all.iter().filter(|approval| approval.deployment == Some(job.change));
+        let agreed = about.flat_map(|approval| &approval.items).any(|item| item.resource == step.subject.id);
+        // An operation that another change waits for is handed to it, with what was agreed to.
+        let handed =
+            all.iter().flat_map(|a| &a.items).any(|item| item.operation == Some(job.claim.operation));
+        assert!(agreed || handed, "{} {} of {change:?} was not agreed to", step.kind, step.subject.name);
+    }
+
     async fn acquire(&mut self, slots: usize) -> Vec<JobOrder> {
         let ask = Acquire {
             worker: self.worker,
@@ -256,7 +455,10 @@ impl Simulation {
         let count = jobs.len();
         for job in jobs {
             let Task::Step(step) = job.task.clone() else {
-                let result = JobResult::Described { description: Description::default(), content: None };
+                let result = JobResult::Described {
+                    description: Description { can_observe: true, ..Description::default() },
+                    content: None,
+                };
                 self.engine
                     .complete(job.claim, Completion { result, rest: Update::default() })
                     .await
@@ -267,6 +469,7 @@ impl Simulation {
             let before = self.flying.entry(resource).or_default();
             assert!(before.iter().all(|(_, vanished)| *vanished), "two at once for {}", step.subject.name);
             self.check_dependencies(&step);
+            self.check_agreed(&job, &step).await;
             let fate = if kind { 0 } else { self.dice.roll(8) };
             if fate == 7 {
                 // The worker vanishes; what it did may or may not have happened.
@@ -299,12 +502,19 @@ impl Simulation {
     fn check_dependencies(&self, step: &Step) {
         if let (StepKind::Create | StepKind::Update, Some(from)) = (step.kind, step.parameters.get("from")) {
             let made: ResourceId = from.as_str().unwrap().parse().unwrap();
-            assert!(self.world.contains(&made), "{} before what it depends on", step.subject.name);
+            assert!(
+                self.world.contains(&made) || self.lost.contains(&made),
+                "{} before what it depends on",
+                step.subject.name
+            );
         }
     }
 
     async fn happen(&mut self, step: &Step) -> Done {
         let id = step.subject.id;
+        if step.kind == StepKind::Observe {
+            return Done { exists: Some(self.world.contains(&id)), ..Done::default() };
+        }
         if step.kind == StepKind::Delete {
             if step.subject.kind != "workload" {
                 let consumers = self.engine.resource(id).await.unwrap().consumers;
@@ -335,6 +545,7 @@ impl Simulation {
             return Done { exists: Some(false), ..Done::default() };
         }
         self.world.insert(id);
+        self.lost.remove(&id);
         let made = Output { value: json!(id.to_string()), sensitive: false };
         Done { outputs: BTreeMap::from([("made".to_owned(), made)]), ..Done::default() }
     }
@@ -436,6 +647,7 @@ impl Simulation {
         for _ in 0..400 {
             self.engine.sweep().await.unwrap();
             self.engine.keep().await.unwrap();
+            self.agree_to_all().await;
             if self.work(8, true).await > 0 {
                 continue;
             }
@@ -450,6 +662,14 @@ impl Simulation {
         panic!("never ends: {:#?}", self.open().await);
     }
 
+    async fn agree_to_all(&self) {
+        for one in self.engine.approvals(Some(ApprovalStatus::Pending), None, None, 200).await.unwrap().items
+        {
+            let decision = Decision { comment: None, digest: Some(one.digest) };
+            fine("agree", self.engine.decide(one.id, true, decision, &reviewer()).await);
+        }
+    }
+
     /// What nobody uses and could not be destroyed is tried again, as a person would.
     async fn retry_collections(&self) {
         let page = self.engine.deployments(Query { limit: Some(200), ..Query::default() }).await.unwrap();
@@ -457,7 +677,7 @@ impl Simulation {
             let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
             let own = change.kind == ChangeKind::Pool && !change.removals.is_empty();
             if (collects || own) && change.status != "succeeded" && change.is_over() {
-                self.engine.retry(change.id.unwrap(), "me").await.unwrap();
+                fine("retry a collection", self.engine.retry(change.id.unwrap(), "me").await);
             }
         }
     }
@@ -479,7 +699,7 @@ impl Simulation {
 
     async fn everybody_leaves(&mut self) {
         for environment in ENVIRONMENTS {
-            self.engine.delete_pool(&format!("warm-{environment}"), "me").await.unwrap();
+            fine("delete pool", self.engine.delete_pool(&format!("warm-{environment}"), "me").await);
         }
         for round in 0..4 {
             for app in APPS {
@@ -496,6 +716,10 @@ impl Simulation {
                     }
                     self.settle().await;
                 }
+            }
+            for environment in ENVIRONMENTS {
+                self.tear_down(environment).await;
+                self.settle().await;
             }
             if round > 0 && self.world.is_empty() {
                 break;
@@ -542,6 +766,6 @@ async fn whatever_happens_everything_ends_and_nothing_is_left() {
     let first: u64 = std::env::var("CONDUCTOR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + seeds {
         println!("seed {seed}");
-        simulate(seed, 60).await;
+        simulate(seed, 90).await;
     }
 }

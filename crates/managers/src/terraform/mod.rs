@@ -195,6 +195,7 @@ async fn observe(session: &Session<'_>, step: &Step, recorded: State) -> Result<
             false => Default::default(),
         },
         exists: Some(exists),
+        drift: if exists { plan::differences(&plan, &step.secrets) } else { vec![] },
         plan: Some(plan::masked(&plan, &step.secrets)),
         ..Done::default()
     })

@@ -1,6 +1,8 @@
 //! A saved plan as `show -json` tells it: what it would take away, and a masked form for people.
 
-use conductor_domain::work::Failure;
+use std::collections::BTreeSet;
+
+use conductor_domain::work::{Difference, Failure};
 use serde_json::{Map, Value, json};
 
 use crate::outputs::contains_secret;
@@ -39,6 +41,32 @@ pub(super) fn refreshed_resources(plan: &Value) -> usize {
             + list("child_modules").map(count).sum::<usize>()
     }
     count(&plan["prior_state"]["values"]["root_module"])
+}
+
+/// What a look found to be other than what the state says, attribute by attribute.
+pub(super) fn differences(plan: &Value, secrets: &[String]) -> Vec<Difference> {
+    let mut found = Vec::new();
+    for drift in changes(plan, "resource_drift").filter(|drift| drift["mode"] != "data") {
+        let address = drift["address"].as_str().unwrap_or("a resource");
+        let change = &drift["change"];
+        if actions(drift) == ["delete"] {
+            let path = address.to_owned();
+            found.push(Difference { path, recorded: "there".into(), actual: "gone".into() });
+            continue;
+        }
+        let mut shown = values(change);
+        hide(&mut shown, secrets);
+        let names = |side: &str| change[side].as_object().into_iter().flatten().map(|(name, _)| name.clone());
+        let names: BTreeSet<String> = names("before").chain(names("after")).collect();
+        for name in names.iter().filter(|name| change["before"][*name] != change["after"][*name]) {
+            found.push(Difference {
+                path: format!("{address}.{name}"),
+                recorded: shown["before"][name].clone(),
+                actual: shown["after"][name].clone(),
+            });
+        }
+    }
+    found
 }
 
 /// The plan for people: only what changes, everything sensitive hidden, nothing of the configuration.
@@ -192,6 +220,24 @@ mod tests {
                 "{secret} in {text}"
             );
         }
+    }
+
+    #[test]
+    fn drift_is_told_by_attribute_and_without_secrets() {
+        let plan = json!({"resource_drift": [
+            {"address": "a.x", "mode": "managed", "change": {"actions": ["update"],
+                "before": {"size": 1, "key": "s1", "same": 1}, "after": {"size": 2, "key": "s2", "same": 1},
+                "before_sensitive": {"key": true}, "after_sensitive": {"key": true}}},
+            {"address": "b.y", "mode": "managed", "change": {"actions": ["delete"], "before": {"z": 1}, "after": null}},
+        ]});
+        let told: Vec<String> = differences(&plan, &[])
+            .iter()
+            .map(|one| format!("{}: {} -> {}", one.path, one.recorded, one.actual))
+            .collect();
+        assert_eq!(
+            told,
+            ["a.x.key: \"(sensitive)\" -> \"(sensitive)\"", "a.x.size: 1 -> 2", "b.y: \"there\" -> \"gone\"",]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the administrator's role does on the server: look first, then act, and act only on what is ours.
 
-use conductor_domain::work::Failure;
+use conductor_domain::work::{Difference, Failure};
 use tokio_postgres::{Client, error::SqlState};
 
 pub(super) struct Admin<'a> {
@@ -46,6 +46,55 @@ impl Admin<'_> {
             Some(owner) => Err(Failure::failed(format!("database {} belongs to {owner}", self.name))
                 .hint("rename or remove that database")),
         }
+    }
+
+    /// What of the role and the database is not as it was made.
+    pub async fn differences(&self) -> Result<Vec<Difference>, Failure> {
+        let sql = "SELECT rolcanlogin, rolsuper, rolcreatedb, rolcreaterole, rolconnlimit, rolvaliduntil IS NOT NULL
+            AND rolvaliduntil <> 'infinity' FROM pg_roles WHERE rolname = $1";
+        let row = self.client.query_opt(sql, &[&self.name]).await.map_err(failure("look at the role"))?;
+        let Some(row) = row else { return Ok(vec![]) };
+        let flags =
+            [("login", 0, true), ("superuser", 1, false), ("createdb", 2, false), ("createrole", 3, false)];
+        let flags = flags.into_iter().map(|(what, at, made)| (what, made, row.get::<_, bool>(at)));
+        let flags = flags.chain([("expires", false, row.get(5))]);
+        let mut found: Vec<Difference> = flags
+            .filter(|(_, made, is)| made != is)
+            .map(|(what, made, is)| Difference {
+                path: format!("role.{what}"),
+                recorded: made.into(),
+                actual: is.into(),
+            })
+            .collect();
+        let limit: i32 = row.get(4);
+        if limit != -1 {
+            let path = "role.connectionLimit".to_owned();
+            found.push(Difference { path, recorded: (-1).into(), actual: limit.into() });
+        }
+        if let Some(owner) = self.owner().await?.filter(|owner| owner != self.name) {
+            let path = "database.owner".to_owned();
+            found.push(Difference { path, recorded: self.name.into(), actual: owner.into() });
+        }
+        Ok(found)
+    }
+
+    /// Puts back what somebody changed of the role or the database.
+    pub async fn put_right(&self) -> Result<(), Failure> {
+        let name = quoted(self.name);
+        for difference in self.differences().await? {
+            let sql = match difference.path.as_str() {
+                "role.superuser" => format!("ALTER ROLE {name} NOSUPERUSER"),
+                "role.createdb" => format!("ALTER ROLE {name} NOCREATEDB"),
+                "role.createrole" => format!("ALTER ROLE {name} NOCREATEROLE"),
+                "role.connectionLimit" => format!("ALTER ROLE {name} CONNECTION LIMIT -1"),
+                "role.expires" => format!("ALTER ROLE {name} VALID UNTIL 'infinity'"),
+                "database.owner" => format!("ALTER DATABASE {name} OWNER TO {name}"),
+                // Making the role sees to that.
+                _ => continue,
+            };
+            self.client.batch_execute(&sql).await.map_err(failure("put the role right"))?;
+        }
+        Ok(())
     }
 
     pub async fn ensure_role(&self, password: &str) -> Result<(), Failure> {

@@ -8,8 +8,8 @@ mod admin;
 
 use std::time::Duration;
 
-use conductor_domain::work::{Done, Failure, FailureCode, Output, Outputs, Step, StepKind};
-use tokio_postgres::{Client, Config as Address, NoTls, config::Host};
+use conductor_domain::work::{Difference, Done, Failure, FailureCode, Output, Outputs, Step, StepKind};
+use tokio_postgres::{Client, Config as Address, NoTls, config::Host, error::SqlState};
 
 use crate::{Job, Level, config::Config, text};
 
@@ -43,6 +43,9 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
             };
             job.keep_secret(&password);
             admin.ensure_role(&password).await?;
+            if step.previous.is_some() {
+                admin.put_right().await?;
+            }
             if job.cancelled() {
                 return Err(Failure::new(FailureCode::Cancelled, "cancelled"));
             }
@@ -62,7 +65,11 @@ pub(super) async fn run(job: &dyn Job, step: &Step, config: Config<'_>) -> Resul
             Ok(Done { exists: Some(false), ..Done::default() })
         }
         StepKind::Observe | StepKind::Plan => match admin.owner().await? {
-            Some(_) if admin.role_mark().await?.is_some() => Ok(described(&server, &name)),
+            Some(_) if admin.role_mark().await?.is_some() => {
+                let mut drift = admin.differences().await?;
+                drift.extend(wrong_password(&server, &name, step).await);
+                Ok(Done { drift, ..described(&server, &name) })
+            }
             _ => Ok(Done { exists: Some(false), ..Done::default() }),
         },
     }
@@ -98,6 +105,20 @@ pub(super) fn server(job: &dyn Job, config: Config<'_>) -> Result<Address, Failu
         address.connect_timeout(CONNECT_LIMIT);
     }
     Ok(address)
+}
+
+/// Whether the application can still log in with what it was given.
+async fn wrong_password(server: &Address, name: &str, step: &Step) -> Option<Difference> {
+    let password = step.previous.as_ref()?.outputs.get("password")?.as_str()?;
+    let mut login = server.clone();
+    login.user(name).password(password).dbname(name);
+    let refused = login.connect(NoTls).await.err()?;
+    let code = refused.code()?;
+    (*code == SqlState::INVALID_PASSWORD).then(|| Difference {
+        path: "role.password".to_owned(),
+        recorded: "(sensitive)".into(),
+        actual: "(sensitive)".into(),
+    })
 }
 
 async fn connect(server: &Address) -> Result<Client, Failure> {
