@@ -21,8 +21,9 @@ use utoipa::ToSchema;
 
 pub use life::{
     Approval, ApprovalItem, Blocker, Decision, Drift, DriftAttribute, DriftDecision, DriftRequest, Facts,
-    HandRequest, Handled, Inheritable, Proposal, ProposalRequest, RegisterRequest, ResourceRequest, Revision,
-    RevisionDiff, SubmitRequest, VariableChanges, Vote,
+    HandRequest, Handled, Inheritable, Promotion, PromotionDifference, PromotionRequest, Proposal,
+    ProposalRequest, RegisterRequest, ResourceRequest, Revision, RevisionDiff, Served, SubmitRequest,
+    UpgradeRequest, VariableChanges, Vote,
 };
 pub use states::{StateDiff, StateLocation, StateRollback, StateVersion};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use life::{
-    ApprovalsCommand, CreateFlags, DriftCommand, FactFlags, OneFlags, ProposalsCommand, ProposeFlags,
-    RegisterFlags, RevisionsCommand,
+    ApprovalsCommand, BatchCommand, BatchFlags, CreateFlags, DeploymentsCommand, DriftCommand, FactFlags,
+    OneFlags, ProposalsCommand, ProposeFlags, RegisterFlags, RevisionsCommand,
 };
 pub use objects::{
     AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
@@ -174,6 +174,24 @@ pub enum Command {
     /// What exists, who uses it and why
     #[command(visible_alias = "res", subcommand)]
     Resources(ResourcesCommand),
+    /// Deploy to one environment what runs in another
+    #[command(after_help = "Examples:\n  conductor promote shop --from staging --to prod --dry-run")]
+    Promote {
+        #[arg(value_name = "APP")]
+        app: String,
+        #[arg(long, value_name = "ENV")]
+        from: String,
+        #[arg(long, value_name = "ENV")]
+        to: String,
+        /// Show what would be done, and what differs between the two
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        wait: WaitFlags,
+    },
+    /// The same for many resources: what it would do first, a few as a trial, then the rest
+    #[command(subcommand)]
+    Batch(BatchCommand),
     /// What waits for somebody's agreement
     #[command(subcommand)]
     Approvals(ApprovalsCommand),
@@ -191,7 +209,7 @@ pub enum Command {
     States(StatesCommand),
     /// Deployments and other changes, newest first
     #[command(subcommand)]
-    Deployments(RecordCommand),
+    Deployments(DeploymentsCommand),
     /// Single steps of deployments
     #[command(visible_alias = "ops", subcommand)]
     Operations(OperationsCommand),

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod apply;
+mod batch;
 mod by_hand;
 mod deploy;
 mod doctor;
@@ -86,6 +87,10 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         }
         Command::Outputs { app, env, reveal } => status::outputs(&context, &app, &env, reveal).await,
         Command::Resources(command) => resources::run(&context, command).await,
+        Command::Promote { app, from, to, dry_run, wait } => {
+            deploy::promote(&context, app, from, to, dry_run, &wait).await
+        }
+        Command::Batch(command) => batch::run(&context, command).await,
         Command::Approvals(command) => life::approvals(&context, command).await,
         Command::Proposals(command) => life::proposals(&context, command).await,
         Command::Revisions(command) => life::revisions(&context, command).await,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::{
     trace,
-    types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Time},
+    types::{Deployment, DeploymentRequest, DestroyRequest, PlanItem, ProblemItem, Served, Time},
 };
 use conductor_domain::{
     ids::{ApplicationId, ChangeId, DomainId, OperationId, ResourceId},
@@ -25,6 +25,7 @@ use crate::{
     Context, Engine,
     approvals::ask,
     hand::{ByHand, begin, nobody},
+    lifetimes::over_at,
     planning::{Place, Purpose, Storing, plan_document, plan_now, touched_domains, wide_domains},
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
@@ -164,7 +165,7 @@ impl Engine {
                     }
                 };
                 let place = Place { environment, application };
-                stands(tx, &place)?;
+                stands(tx, &place, now)?;
                 let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
                 let asked = Asked {
                     manifest: Some(request.manifest.clone()),
@@ -184,9 +185,11 @@ impl Engine {
             .await
     }
 
-    /// What a deployment would do; changes nothing.
-    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(environment = %request.environment))]
-    pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
+    /// What a deployment would do, and which template version would make what is new.
+    pub(crate) async fn plan_with_templates(
+        &self,
+        request: DeploymentRequest,
+    ) -> Result<(Deployment, BTreeMap<ResourceId, Served>)> {
         let manifest = parse_manifest(&request.manifest, request.strict_score)?;
         let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
         check_application_name(&name)?;
@@ -197,9 +200,26 @@ impl Engine {
                 let place = Place { application: application_or_new(tx, &context, &name)?, environment };
                 let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
                 let (plan, snapshot) = plan_now(tx, &context, &place, &intent, Purpose::Show)?;
-                Ok(planned(&plan, &snapshot, ChangeKind::Deploy, &place))
+                let made = plan.effects.iter().filter_map(|effect| {
+                    let (id, version) = match effect {
+                        Effect::Create(new) => (new.id, new.version),
+                        Effect::Specify { resource, version, .. } => (*resource, *version),
+                        _ => return None,
+                    };
+                    let version = snapshot.versions.get(&version)?;
+                    let (template, version) = (version.name.clone(), version.version.to_string());
+                    Some((id, Served { template, version }))
+                });
+                let made = made.collect();
+                Ok((planned(&plan, &snapshot, ChangeKind::Deploy, &place), made))
             })
             .await
+    }
+
+    /// What a deployment would do; changes nothing.
+    #[tracing::instrument(target = "conductor::trace", level = "debug", skip_all, fields(environment = %request.environment))]
+    pub async fn plan(&self, request: DeploymentRequest) -> Result<Deployment> {
+        Ok(self.plan_with_templates(request).await?.0)
     }
 
     /// An application leaves an environment; with `dry_run` only says what would go.
@@ -730,7 +750,15 @@ fn may_be_torn_down(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
 }
 
 /// What is torn down takes nothing new.
-fn stands(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
+fn stands(tx: &mut Tx<'_>, place: &Place, now: i64) -> Result<()> {
+    if let Some(end) = over_at(&place.environment).filter(|end| *end <= now) {
+        let message = format!(
+            "the time of `{}` was over at {}; raise its `ttl` to use it on",
+            place.environment.name,
+            Time(end)
+        );
+        return Err(refuse(ErrorCode::Conflict, message));
+    }
     let busy = tx.open_changes_in(place.environment.id)?;
     match busy.iter().find(|change| change.kind == ChangeKind::Teardown) {
         None => Ok(()),

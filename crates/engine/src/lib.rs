@@ -19,6 +19,7 @@ mod hand;
 mod identity;
 mod integration_rules;
 mod integrations;
+mod lifetimes;
 mod link;
 mod log_keeping;
 mod logs;
@@ -29,6 +30,7 @@ mod owners;
 mod planning;
 mod pools;
 mod progress;
+mod promotion;
 mod proposals;
 mod queues;
 mod refusal;
@@ -128,6 +130,8 @@ pub struct Engine {
     pub(crate) seen: Mutex<BTreeMap<WorkerId, (std::time::Instant, serde_json::Value)>>,
     /// Where logs of what is over are kept, if not in the database.
     log_objects: OnceLock<Objects>,
+    /// Environments whose end was told of.
+    pub(crate) warned: Mutex<std::collections::BTreeSet<conductor_domain::ids::EnvironmentId>>,
     draining: AtomicBool,
     pub key_made: bool,
     pub migrated: bool,
@@ -183,6 +187,7 @@ impl Engine {
             principals: Mutex::default(),
             seen: Mutex::default(),
             log_objects: OnceLock::new(),
+            warned: Mutex::default(),
             draining: AtomicBool::new(false),
             key_made: opened.key_made,
             migrated: opened.migrated,

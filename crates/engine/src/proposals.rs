@@ -414,6 +414,40 @@ impl Engine {
             .await
     }
 
+    /// Has another version of its template make a resource, with the parameters it has.
+    pub async fn upgrade(
+        &self,
+        id: ResourceId,
+        version: &str,
+        dry_run: bool,
+        actor: &str,
+    ) -> Result<Handled> {
+        let (context, actor, version) = (self.context.clone(), actor.to_owned(), version.to_owned());
+        let mut domains = Domains::new();
+        let case = move |tx: &mut Tx<'_>| {
+            let before = resource(tx, &context, id)?;
+            let place = nobody(environment_of(tx, &before)?);
+            if !dry_run {
+                domains.insert(before.key.domain);
+                lock_known(tx, &mut domains, place.environment.domain)?;
+            }
+            let row = resource(tx, &context, id)?;
+            if row.state != State::Provisioned || !matches!(row.status, Status::Done | Status::Error) {
+                return Err(refuse_action(&row, "update"));
+            }
+            let template_version = Some(version.clone());
+            let request = ProposalRequest { template_version, ..ProposalRequest::default() };
+            let (deployment, by_hand) = check(tx, &context, &row, &request)?;
+            if dry_run {
+                return Ok(Handled { resource: None, deployment: Some(deployment) });
+            }
+            let (kind, now) = (ChangeKind::Upgrade, context.now());
+            let (change, _) = begin(tx, &context, &place, kind, by_hand, None, &actor, &mut domains, now)?;
+            handled(tx, &context, Some(id), Some(change))
+        };
+        if dry_run { self.db.read(case).await } else { self.db.write(case).await }
+    }
+
     /// The desired states a resource had, the newest first.
     pub async fn revisions(&self, id: ResourceId) -> Result<Vec<Revision>> {
         let context = self.context.clone();

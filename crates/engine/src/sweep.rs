@@ -101,6 +101,7 @@ impl Engine {
         self.seal_audit().await?;
         self.expire_approvals().await?;
         self.look_by_schedule().await?;
+        self.keep_lifetimes().await?;
         self.settle_drifts().await?;
         self.destroy_what_was_put_aside().await?;
         self.sweep_objects_now_and_then().await

@@ -1,13 +1,13 @@
 //! What people do with resources beyond deploying.
 
-use conductor_domain::ids::{ApprovalId, ProposalId, ResourceId};
+use conductor_domain::ids::{ApprovalId, ChangeId, ProposalId, ResourceId};
 use serde_json::json;
 
 use super::{Client, ClientResult, ListFilter, query};
 use crate::types::{
     Approval, Decision, Deployment, Drift, DriftDecision, DriftRequest, Facts, HandRequest, Handled, Page,
-    Proposal, ProposalRequest, RegisterRequest, Resource, ResourceRequest, Revision, RevisionDiff,
-    SubmitRequest,
+    Promotion, PromotionRequest, Proposal, ProposalRequest, RegisterRequest, Resource, ResourceRequest,
+    Revision, RevisionDiff, SubmitRequest, UpgradeRequest,
 };
 
 impl Client {
@@ -153,5 +153,23 @@ impl Client {
 
     pub async fn ignore_drift(&self, decision: &DriftDecision) -> ClientResult<()> {
         self.send("POST", "/drift/ignore".into(), decision).await
+    }
+
+    pub async fn promote(&self, request: &PromotionRequest) -> ClientResult<Promotion> {
+        self.send("POST", "/promotions".into(), request).await
+    }
+
+    pub async fn redeploy(&self, id: ChangeId, dry_run: bool) -> ClientResult<Deployment> {
+        self.send("POST", format!("/deployments/{id}/redeploy"), &HandRequest { dry_run }).await
+    }
+
+    pub async fn upgrade_resource(
+        &self,
+        id: ResourceId,
+        version: &str,
+        dry_run: bool,
+    ) -> ClientResult<Handled> {
+        let request = UpgradeRequest { version: version.to_owned(), dry_run };
+        self.send("POST", format!("/resources/{id}/upgrade"), &request).await
     }
 }

@@ -358,3 +358,53 @@ pub struct Drift {
     #[schema(value_type = String)]
     pub observed_at: Time,
 }
+
+/// What runs in one environment is to run in another.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PromotionRequest {
+    pub application: String,
+    pub from: String,
+    pub to: String,
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// A template version that makes a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Served {
+    pub template: String,
+    pub version: String,
+}
+
+/// A requirement that another template version serves there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PromotionDifference {
+    pub requirement: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<Served>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Served>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Promotion {
+    /// What is promoted.
+    #[schema(value_type = String)]
+    pub source: ChangeId,
+    /// Where rules and templates differ between the two environments.
+    pub differences: Vec<PromotionDifference>,
+    pub deployment: Deployment,
+}
+
+/// One resource that another template version is to make from here on.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct UpgradeRequest {
+    pub version: String,
+    #[serde(default)]
+    pub dry_run: bool,
+}

@@ -251,3 +251,52 @@ pub enum DriftCommand {
         attributes: Vec<String>,
     },
 }
+
+/// Which resources, and how.
+#[derive(Args, Clone, Debug)]
+pub struct BatchFlags {
+    #[command(flatten)]
+    pub list: ListFlags,
+    /// So many first, one after the other; the rest only if they went well
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub canary: usize,
+    /// Show what would be done to which, and who uses them
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BatchCommand {
+    /// Destroy every resource that fits
+    Destroy(Box<BatchFlags>),
+    /// Try every resource again whose last step failed
+    #[command(after_help = "Examples:\n  conductor batch retry --env dev --phase Failed")]
+    Retry(Box<BatchFlags>),
+    /// Have another version of a template make every resource that fits
+    #[command(
+        after_help = "Examples:\n  conductor batch upgrade --template orders-db --to 2.0.0 --dry-run\n  conductor batch upgrade --template orders-db --to 2.0.0 --env prod --canary 2"
+    )]
+    Upgrade {
+        #[arg(long, value_name = "VERSION")]
+        to: String,
+        #[command(flatten)]
+        flags: Box<BatchFlags>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum DeploymentsCommand {
+    /// List them
+    List(Box<ListFlags>),
+    /// Show one
+    Get { id: String },
+    /// Deploy once more what an earlier deployment did
+    Rollback {
+        id: String,
+        /// Show what would be done
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        wait: WaitFlags,
+    },
+}

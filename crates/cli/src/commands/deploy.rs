@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest};
+use conductor_api::types::{Deployment, DeploymentRequest, DestroyRequest, PromotionRequest, Served};
 use conductor_domain::ids::{ChangeId, OperationId};
 
 use super::{Context, validate};
@@ -53,6 +53,47 @@ pub async fn deploy(context: &Context, flags: &DeployFlags) -> Outcome {
     let accepted =
         accepted.map_err(|error| findings::locate(screen, &flags.plan.file, &manifest, error.into()))?;
     see_through(&connection, screen, accepted, &flags.wait, HashSet::new()).await
+}
+
+pub async fn promote(
+    context: &Context,
+    application: String,
+    from: String,
+    to: String,
+    dry_run: bool,
+    wait: &WaitFlags,
+) -> Outcome {
+    let screen = &context.screen;
+    let connection = if dry_run { context.look().await? } else { context.connect().await? };
+    let request = PromotionRequest { application, from, to, dry_run };
+    let promotion = connection.client.promote(&request).await?;
+    for difference in &promotion.differences {
+        let told = |side: &Option<Served>| {
+            side.as_ref().map_or_else(|| "nothing".to_owned(), |by| format!("{}@{}", by.template, by.version))
+        };
+        let (there, here) = (told(&difference.from), told(&difference.to));
+        screen.note(&format!(
+            "{}: {there} in {}, {here} in {}",
+            difference.requirement, request.from, request.to
+        ));
+    }
+    if dry_run {
+        screen.document(&promotion, || views::deployment(screen, &promotion.deployment));
+        return Ok(());
+    }
+    see_through(&connection, screen, promotion.deployment, wait, HashSet::new()).await
+}
+
+/// Deploys once more what an earlier deployment did.
+pub async fn redeploy(context: &Context, id: ChangeId, dry_run: bool, wait: &WaitFlags) -> Outcome {
+    let screen = &context.screen;
+    let connection = if dry_run { context.look().await? } else { context.connect().await? };
+    let accepted = connection.client.redeploy(id, dry_run).await?;
+    if dry_run {
+        screen.document(&accepted, || views::deployment(screen, &accepted));
+        return Ok(());
+    }
+    see_through(&connection, screen, accepted, wait, HashSet::new()).await
 }
 
 pub async fn retry(context: &Context, id: ChangeId, wait: &WaitFlags) -> Outcome {

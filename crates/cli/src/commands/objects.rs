@@ -10,20 +10,27 @@ use serde_json::Value;
 
 use super::{Context, deploy, deployment_id, logs};
 use crate::{
-    args::{ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand, RecordCommand, WaitFlags},
+    args::{
+        DeploymentsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
+        RecordCommand, WaitFlags,
+    },
     confirm,
     failure::{Failure, Outcome},
     output::{Screen, table::fields, views},
 };
 
-pub async fn deployments(context: &Context, command: RecordCommand) -> Outcome {
+pub async fn deployments(context: &Context, command: DeploymentsCommand) -> Outcome {
+    if let DeploymentsCommand::Rollback { id, dry_run, wait } = command {
+        return deploy::redeploy(context, deployment_id(&id)?, dry_run, &wait).await;
+    }
     let (screen, connection) = (&context.screen, context.look().await?);
     match command {
-        RecordCommand::List(flags) => {
+        DeploymentsCommand::Rollback { .. } => {}
+        DeploymentsCommand::List(flags) => {
             let changes = connection.client.deployments(&flags.filter()).await?;
             screen.document(&changes, || views::deployments(screen, &changes));
         }
-        RecordCommand::Get { id } => {
+        DeploymentsCommand::Get { id } => {
             let change = connection.client.deployment(deployment_id(&id)?).await?;
             screen.document(&change, || views::deployment_details(screen, &change));
         }

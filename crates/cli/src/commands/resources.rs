@@ -60,7 +60,7 @@ pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
     Ok(())
 }
 
-async fn list(client: &Client, flags: &ListFlags) -> Outcome<Vec<Resource>> {
+pub(super) async fn list(client: &Client, flags: &ListFlags) -> Outcome<Vec<Resource>> {
     let mut resources = client.resources(&flags.filter()).await?;
     if let Some(consumer) = &flags.consumer {
         resources.retain(|resource| resource.consumers.iter().any(|user| user.application == *consumer));

@@ -3,10 +3,10 @@
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{
     Approval, Decision, Deployment, Drift, DriftDecision, DriftRequest, Facts, HandRequest, Handled, Page,
-    Problem, Proposal, ProposalRequest, RegisterRequest, Resource, ResourceRequest, Revision, RevisionDiff,
-    SubmitRequest,
+    Problem, Promotion, PromotionRequest, Proposal, ProposalRequest, RegisterRequest, Resource,
+    ResourceRequest, Revision, RevisionDiff, SubmitRequest, UpgradeRequest,
 };
-use conductor_domain::ids::{ApprovalId, ProposalId, ResourceId};
+use conductor_domain::ids::{ApprovalId, ChangeId, ProposalId, ResourceId};
 use serde::Deserialize;
 
 use super::{ListQuery, parsed};
@@ -396,4 +396,42 @@ pub async fn ignore_drift(
 ) -> Answer<StatusCode> {
     app.engine.ignore_drift(decision, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Deploys to one environment what runs in another.
+#[utoipa::path(post, path = "/promotions", tag = "deployments", request_body = PromotionRequest,
+    responses((status = 202, body = Promotion), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn promote(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    Body(request): Body<PromotionRequest>,
+) -> Answer<impl IntoResponse> {
+    Ok((StatusCode::ACCEPTED, Json(app.engine.promote(request, &caller.name).await?)))
+}
+
+/// Deploys once more what an earlier deployment did.
+#[utoipa::path(post, path = "/deployments/{id}/redeploy", tag = "deployments", params(("id" = String, Path)),
+    request_body = HandRequest,
+    responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn redeploy(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<ChangeId>,
+    Body(request): Body<HandRequest>,
+) -> Answer<impl IntoResponse> {
+    Ok((StatusCode::ACCEPTED, Json(app.engine.redeploy(id, request.dry_run, &caller.name).await?)))
+}
+
+/// Has another version of its template make a resource.
+#[utoipa::path(post, path = "/resources/{id}/upgrade", tag = "resources", params(("id" = String, Path)),
+    request_body = UpgradeRequest,
+    responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
+pub async fn upgrade(
+    State(app): State<App>,
+    Writer(caller): Writer,
+    At(id): At<ResourceId>,
+    Body(request): Body<UpgradeRequest>,
+) -> Answer<impl IntoResponse> {
+    let handled = app.engine.upgrade(id, &request.version, request.dry_run, &caller.name).await?;
+    Ok((StatusCode::ACCEPTED, Json(handled)))
 }
