@@ -12,6 +12,7 @@ use conductor_domain::{
 use conductor_store::{
     Result, Tx,
     approvals::{ApprovalRow, NewApproval, VoteRow},
+    changes::ChangeRow,
     operations::OperationRow,
 };
 use serde_json::{Value, json};
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use crate::{
     Context, Engine, Principal, Role,
     access::hex,
+    alerts::tell,
     changes::{DEFAULT_TIMEOUT_SECONDS, asked_of},
     progress::Progress,
     refusal::{not_found, refuse},
@@ -119,7 +121,35 @@ pub(crate) fn ask(
     })?;
     let told = json!({ "approval": id, "approvers": terms.approvers, "operations": waiting.len() });
     Progress::new(tx, context, now).event("approval.requested", requester, Some(change), None, None, told)?;
+    notify(tx, context, id, requester, &row)?;
     tx.rest_for_approval(change, now).map(drop)
+}
+
+/// Those who may decide hear of it.
+fn notify(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    id: ApprovalId,
+    requester: &str,
+    row: &ChangeRow,
+) -> Result<()> {
+    let place = row.environment_name.as_deref().unwrap_or("several environments");
+    let what = match &row.application_name {
+        Some(application) => format!("{} {application} in {place}", row.kind),
+        None => format!("{} in {place}", row.kind),
+    };
+    let owners = match row.application_name.as_deref() {
+        Some(name) => {
+            tx.application_by_name(context.organisation, name)?.map(|row| row.document["owners"].clone())
+        }
+        None => None,
+    };
+    let message = format!("{requester} asks to {what}: conductor approvals approve {id}");
+    let more = json!({
+        "approval": id, "deployment": row.id, "requester": requester, "environment": row.environment_name,
+        "application": row.application_name, "owners": owners,
+    });
+    tell(tx, context, "approval", "requested", &message, more)
 }
 
 fn gated(tx: &mut Tx<'_>, change: ChangeId) -> Result<Vec<OperationRow>> {

@@ -898,6 +898,7 @@ pub(crate) fn planned(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place:
         warnings: plan.warnings.clone(),
         error: None,
         waiting_for: None,
+        proposed: None,
         commit: None,
         actor: None,
         created_at: None,

@@ -72,9 +72,15 @@ pub(crate) fn complete(
             observed(tx, context, &row, done, now)?;
             looked(tx, context, &row, digest, now)?
         }
+        (JobResult::Done(done), _) if row.kind == OperationKind::Plan => {
+            if let Some(plan) = &done.plan {
+                tx.keep_proposed(row.change, plan)?;
+            }
+            looked(tx, context, &row, digest, now)?
+        }
         // What cannot be looked at is no drift.
         (JobResult::Failed(failure), _)
-            if row.kind == OperationKind::Observe && failure.code == FailureCode::Unsupported =>
+            if row.kind.only_looks() && failure.code == FailureCode::Unsupported =>
         {
             looked(tx, context, &row, digest, now)?
         }

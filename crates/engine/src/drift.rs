@@ -21,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
+    alerts::tell,
     changes::{Domains, known_application, lock_known, planned},
     consumers::resource,
     hand::{ByHand, begin, environment_of, handled, nobody},
@@ -140,6 +141,12 @@ pub(crate) fn observed(
         let (change, operation) = (Some(row.change), Some(row.id));
         let mut progress = Progress::new(tx, context, now);
         progress.event("resource.drifted", "conductor", change, Some(resource.id), operation, told)?;
+        let message = format!(
+            "{} in {} is not what is on record: {}",
+            resource.name, resource.environment_name, found.kind
+        );
+        let more = json!({ "resource": resource.id, "attributes": paths });
+        tell(tx, context, "drift", "found", &message, more)?;
     }
     Ok(())
 }

@@ -104,6 +104,8 @@ pub(crate) struct Context {
     pub templates: Arc<templates::Cache>,
     /// Without a slash at its end.
     pub public_url: Option<String>,
+    /// There is a webhook to tell people by.
+    pub tells: Arc<AtomicBool>,
 }
 
 impl Context {
@@ -165,6 +167,7 @@ impl Engine {
             organisation_name: start.organisation_name,
             organisation_domain: start.organisation_domain,
             default_workload: options.default_workload.then_some(start.workload),
+            tells: Arc::default(),
             registered: start.registered,
             owner: options.embedded.then_some(process),
             lease: options.lease,

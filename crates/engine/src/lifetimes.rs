@@ -7,7 +7,7 @@ use conductor_domain::{ids::EnvironmentId, lifecycle::duration_text};
 use conductor_store::{Result, catalogue::EnvironmentRow};
 use serde_json::json;
 
-use crate::{Engine, progress::Progress, templates::parse_duration};
+use crate::{Engine, alerts::tell, progress::Progress, templates::parse_duration};
 
 /// When an environment's time is over.
 pub(crate) fn over_at(environment: &EnvironmentRow) -> Option<i64> {
@@ -56,7 +56,9 @@ impl Engine {
             .write(move |tx| {
                 let told = json!({ "environment": name, "at": Time(end) });
                 let mut progress = Progress::new(tx, &context, now);
-                progress.event("environment.expiring", "conductor", None, None, None, told)
+                progress.event("environment.expiring", "conductor", None, None, None, told)?;
+                let message = format!("environment {name} is torn down at {}", Time(end));
+                tell(tx, &context, "environment", "expiring", &message, json!({ "environment": name }))
             })
             .await
     }

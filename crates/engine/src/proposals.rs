@@ -8,12 +8,13 @@ use conductor_api::types::{
 };
 use conductor_domain::{
     catalogue::TemplateVersion,
-    ids::{ApprovalId, ChangeId, ProposalId, ResourceId},
-    lifecycle::{ChangeKind, ErrorCode, OperationKind, ProposalStatus, State, Status},
+    ids::{ApprovalId, ChangeId, OperationId, ProposalId, ResourceId},
+    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind, ProposalStatus, State, Status},
 };
 use conductor_store::{
     Owner, Result, Tx,
     approvals::{ApprovalRow, NewApproval},
+    operations::NewOperation,
     proposals::{ProposalRow, RevisionRow},
     resources::ResourceRow,
 };
@@ -22,14 +23,15 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     approvals::Gatekeeper,
+    catalogue::payload_owner,
     changes::{Domains, lock_known, planned},
     consumers::resource,
-    hand::{ByHand, begin, environment_of, facts_of, handled, named_version, nobody, refuse_action},
+    hand::{ByHand, begin, environment_of, facts_of, handled, insert, named_version, nobody, refuse_action},
     planning::{Purpose, plan_now},
     progress::Progress,
     refusal::{not_found, refuse},
     templates::parse_duration,
-    views::shown_parameters,
+    views::{self, shown_parameters},
 };
 
 /// Parameters are sealed with the resource's own, leaf by leaf, where they are secret.
@@ -330,15 +332,53 @@ impl Engine {
             .await
     }
 
-    /// What merging it would do; changes nothing.
-    pub async fn try_proposal(&self, id: ProposalId) -> Result<Deployment> {
-        let context = self.context.clone();
+    /// What merging it would do. Where its manager can tell more, it is asked, and the answer is a change to wait for;
+    /// nothing is changed.
+    pub async fn try_proposal(&self, id: ProposalId, actor: &str) -> Result<Deployment> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
         self.db
-            .read(move |tx| {
-                let row = found(tx, &context, id)?;
+            .write(move |tx| {
+                let now = context.now();
+                let mut row = found(tx, &context, id)?;
                 let of = resource(tx, &context, row.resource)?;
                 let request = open(tx, &row)?;
-                Ok(check(tx, &context, &of, &request)?.0)
+                let (planned, _) = check(tx, &context, &of, &request)?;
+                let version = version_for(tx, &context, &of, &request)?;
+                let settled = of.state == State::Provisioned && matches!(of.status, Status::Done | Status::Error);
+                if !version.can_plan || !settled {
+                    return Ok(planned);
+                }
+                let place = nobody(environment_of(tx, &of)?);
+                let change = insert(tx, &context, &place, ChangeKind::Preview, None, None, &actor, now)?;
+                let operation = OperationId(context.ids.next());
+                let payload = json!({ "version": version.id, "set": request.set });
+                let owner = payload_owner(context.organisation, &operation);
+                let payload = tx.sealer().seal_leaf(owner, &payload)?;
+                let plan = json!({ "items": planned.resources, "removals": planned.removals, "warnings": planned.warnings });
+                let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
+                tx.start_change(change, from, to, None, 1, &plan, 1, 0, now)?;
+                let queue = Some(context.templates.queues.of(tx, &version.needs)?);
+                tx.insert_operations(&[NewOperation {
+                    id: operation,
+                    organisation: context.organisation,
+                    change,
+                    plan_number: 1,
+                    resource: Some(of.id),
+                    kind: OperationKind::Plan,
+                    generation: of.generation,
+                    conditional: false,
+                    releasing: false,
+                    queue,
+                    gated: false,
+                    open_predecessors: 0,
+                    retries: 1,
+                    payload: Some(payload),
+                    now,
+                }])?;
+                let from = row.status;
+                row.preview = Some(change);
+                tx.update_proposal(&row, from, now)?;
+                views::deployment(tx, &context, change)
             })
             .await
     }

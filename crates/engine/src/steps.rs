@@ -1,6 +1,9 @@
 //! What a worker is handed for an operation: every placeholder filled in, every secret named.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use conductor_api::worker::{Claim, JobOrder, Task};
 use conductor_domain::{
@@ -8,6 +11,7 @@ use conductor_domain::{
     expr::{MissingOutput, Params, Ref, Resolved, params_refs},
     ids::ResourceId,
     lifecycle::OperationKind,
+    plan::changed_by_hand,
     work::{Previous, Step, StepKind, Subject},
     workload,
 };
@@ -19,6 +23,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context,
+    catalogue::open_payload,
     credentials::{Bearer, gather},
     planning::open_spec,
     states::backend_of,
@@ -100,6 +105,34 @@ pub(crate) fn texts(value: &Value, into: &mut BTreeSet<String>) {
     }
 }
 
+/// A change that is only tried: what a resource would be given.
+struct Tried {
+    version: Arc<TemplateVersion>,
+    set: Map<String, Value>,
+}
+
+impl Tried {
+    fn read(tx: &mut Tx<'_>, context: &Context, operation: &OperationRow) -> Result<Self> {
+        let payload = open_payload(tx, operation)?;
+        let corrupt = || Error::Corrupt("a trial of nothing".into());
+        let version = serde_json::from_value(payload["version"].clone()).map_err(|_| corrupt())?;
+        let set = payload["set"].as_object().cloned().ok_or_else(corrupt)?;
+        Ok(Self { version: context.templates.get(tx, version, None)?, set })
+    }
+
+    fn inputs(
+        &self,
+        tx: &mut Tx<'_>,
+        row: &ResourceRow,
+    ) -> Result<std::result::Result<Inputs, MissingOutput>> {
+        let params = open_spec(tx, row, &row.spec)?;
+        let params = changed_by_hand(params, &self.set, &self.version, self.version.id != row.version);
+        let ids = params_refs(&params).into_iter().map(|reference| reference.resource).collect();
+        let visible = visible(tx, &ids)?;
+        Ok(fill(&params, &self.version, &visible, false))
+    }
+}
+
 /// The step of an operation on a resource, or what is missing.
 pub(crate) fn prepare(
     tx: &mut Tx<'_>,
@@ -109,10 +142,22 @@ pub(crate) fn prepare(
     application: Option<String>,
     fence: i64,
 ) -> Result<std::result::Result<Prepared, String>> {
-    let version = context.templates.get(tx, row.version, None)?;
+    let tried = match operation.kind {
+        OperationKind::Plan => Some(Tried::read(tx, context, operation)?),
+        _ => None,
+    };
+    let version = match &tried {
+        Some(tried) => tried.version.clone(),
+        None => context.templates.get(tx, row.version, None)?,
+    };
     let (previous, mut secrets) = previous(tx, context, row)?;
     let dependencies = tx.dependencies_of(&BTreeSet::from([row.id]))?;
-    let inputs = if matches!(operation.kind, OperationKind::Destroy | OperationKind::Observe) {
+    let inputs = if let Some(tried) = &tried {
+        match tried.inputs(tx, row)? {
+            Ok(inputs) => inputs,
+            Err(missing) => return Ok(Err(missing.to_string())),
+        }
+    } else if matches!(operation.kind, OperationKind::Destroy | OperationKind::Observe) {
         match &row.inputs {
             Some(sealed) => open_inputs(tx, context, row.id, sealed)?,
             None => resolve_or_null(tx, context, row)?,

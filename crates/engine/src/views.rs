@@ -150,6 +150,7 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
             warnings: warnings.and_then(|warnings| serde_json::from_value(warnings).ok()).unwrap_or_default(),
             error: row.error.and_then(|error| serde_json::from_value(error).ok()),
             waiting_for,
+            proposed: row.plan.as_ref().and_then(|plan| plan.get("proposed")).cloned(),
             commit: row.commit,
             actor: Some(row.actor),
             created_at: Some(Time(row.created_at)),

@@ -227,6 +227,14 @@ impl Tx<'_> {
         row.map(|row| row.int(0)).transpose()
     }
 
+    /// What a manager says it would do, kept with the plan.
+    pub fn keep_proposed(&mut self, id: ChangeId, proposed: &Json) -> Result<()> {
+        let Some(change) = self.change(id)? else { return Ok(()) };
+        let mut plan = change.plan.unwrap_or_default();
+        plan["proposed"] = proposed.clone();
+        self.put_one("UPDATE changes SET plan = $2 WHERE id = $1", params![id, &plan])
+    }
+
     /// The planning domains of everything that is made or used in an environment.
     pub fn domains_in(&mut self, environment: EnvironmentId) -> Result<Vec<DomainId>> {
         let rows = self.query(

@@ -133,6 +133,11 @@ fn changes(changes: &Map<String, Value>) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
+/// What a manager says it would do, as people read it.
+fn yaml(proposed: &Value) -> String {
+    crate::output::yaml::render(proposed)
+}
+
 fn proposal_id(text: &str) -> Outcome<ProposalId> {
     text.parse().map_err(|_| {
         Failure::not_found(format!("there is no proposal `{text}`"))
@@ -153,10 +158,7 @@ fn proposed(flags: &ProposeFlags) -> Outcome<ProposalRequest> {
 
 pub async fn proposals(context: &Context, command: ProposalsCommand) -> Outcome {
     let screen = &context.screen;
-    let looks = matches!(
-        command,
-        ProposalsCommand::List(_) | ProposalsCommand::Get { .. } | ProposalsCommand::DryRun { .. }
-    );
+    let looks = matches!(command, ProposalsCommand::List(_) | ProposalsCommand::Get { .. });
     let connection = if looks { context.look().await? } else { context.connect().await? };
     let client = &connection.client;
     let proposal = match command {
@@ -167,8 +169,18 @@ pub async fn proposals(context: &Context, command: ProposalsCommand) -> Outcome 
         }
         ProposalsCommand::DryRun { id } => {
             let plan = client.try_proposal(proposal_id(&id)?).await?;
-            screen.document(&plan, || views::deployment(screen, &plan));
-            return Ok(());
+            let plan = match plan.id {
+                Some(id) => follow::settle(&connection, screen, id, Scope::Everything).await?,
+                None => plan,
+            };
+            screen.document(&plan, || match &plan.proposed {
+                Some(proposed) => format!("{}\n{}", views::deployment(screen, &plan), yaml(proposed)),
+                None => views::deployment(screen, &plan),
+            });
+            return match plan.status.as_str() {
+                "planned" | "succeeded" => Ok(()),
+                _ => follow::conclude(client, screen, &plan, &Watch::default()).await,
+            };
         }
         ProposalsCommand::Merge { id, wait } => {
             let handled = client.merge_proposal(proposal_id(&id)?).await?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use conductor_score::{DependencyKind, Relationship};
+use serde_json::{Map, Value};
 
 use super::{
     Effect, Item, Key, KeyTag, PlanError, Problem, RecordedDependency, ResourceView,
@@ -28,14 +29,26 @@ pub(super) fn by_hand(
         Ask::This { whole: Some(whole), .. } => whole.clone(),
         _ => resource.spec.clone(),
     };
-    if version.id != resource.version {
+    if wanted.set.contains_key("") {
+        let (path, message) = ("set".to_owned(), "a parameter without a name".to_owned());
+        problems.push(Problem { path, message, suggestion: None, at: None });
+    }
+    let params = std::mem::take(&mut params);
+    changed_by_hand(params, &wanted.set, version, version.id != resource.version)
+}
+
+/// Parameters with what somebody changes of them, defaults filled in. With another version those go that it does not
+/// know.
+pub fn changed_by_hand(
+    mut params: Params,
+    set: &Map<String, Value>,
+    version: &TemplateVersion,
+    other_version: bool,
+) -> Params {
+    if other_version {
         params.retain(|name, _| version.schema.declares(name));
     }
-    for (name, value) in &wanted.set {
-        if name.is_empty() {
-            let (path, message) = ("set".to_owned(), "a parameter without a name".to_owned());
-            problems.push(Problem { path, message, suggestion: None, at: None });
-        }
+    for (name, value) in set {
         match value.is_null() {
             true => drop(params.remove(name)),
             false => drop(params.insert(name.clone(), Expr::Literal(value.clone()))),

@@ -24,6 +24,7 @@ use conductor_score::{Position, Scope};
 use serde::{Deserialize, Serialize};
 
 pub use diff::diff;
+pub use hand::changed_by_hand;
 pub use order::{Cycle, dependency_order};
 pub use resolve::{Again, Ask, Fitting, Goal, Handmade, Intent, Wanted, WantedDependency, resolve};
 pub use snapshot::{

@@ -25,6 +25,7 @@ use crate::{
 };
 
 pub use notices::Webhook;
+pub(crate) use notices::tell;
 pub use rules::{ALERTS, AlertSettings, DATABASE_ERRORS};
 use rules::{Finding, Memory, Sight};
 
@@ -101,6 +102,7 @@ impl Engine {
         stop: CancellationToken,
     ) {
         let mut memory = Memory::default();
+        self.context.tells.store(webhook.is_some(), std::sync::atomic::Ordering::Relaxed);
         let telling = webhook.clone().map(|webhook| {
             let (engine, stop, every) = (self.clone(), stop.clone(), settings.every);
             tokio::spawn(async move { engine.tell_until(webhook, every, stop).await })

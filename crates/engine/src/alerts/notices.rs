@@ -1,6 +1,9 @@
 //! Telling people: what is to be told is kept until somebody has heard it, in order, by one server at a time.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use conductor_api::types::Time;
@@ -63,6 +66,27 @@ pub fn add(
         tracing::error!(lost, "the webhook does not answer: what is oldest is not told any more");
     }
     Ok(())
+}
+
+/// Tells people of something that is no alert: that they are asked, that something drifts, that an end is near.
+pub(crate) fn tell(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    about: &str,
+    status: &str,
+    message: &str,
+    more: Value,
+) -> Result<()> {
+    if !context.tells.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let mut document = notice(context, about, status, &json!({ "message": message }), context.now());
+    if let (Some(document), Value::Object(more)) = (document.as_object_mut(), more) {
+        document.retain(|_, value| !value.is_null());
+        document.extend(more);
+    }
+    let (organisation, now) = (context.organisation, context.now());
+    tx.insert_notice(organisation, context.ids.next(), &document, KEPT, now).map(drop)
 }
 
 fn pause(attempts: i64) -> Duration {

@@ -248,10 +248,10 @@ pub async fn edit_proposal(
     responses((status = 200, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn try_proposal(
     State(app): State<App>,
-    _: Writer,
+    Writer(caller): Writer,
     At(id): At<ProposalId>,
 ) -> Answer<Json<Deployment>> {
-    Ok(Json(app.engine.try_proposal(id).await?))
+    Ok(Json(app.engine.try_proposal(id, &caller.name).await?))
 }
 
 /// Asks for agreement where that is needed.
