@@ -81,7 +81,7 @@ impl Progress {
 
 fn heading(screen: &Screen, change: &Deployment) -> String {
     let id = change.id.map(|id| format!(" {id}")).unwrap_or_default();
-    let what = change.application.as_deref().unwrap_or("everything");
+    let what = super::views::subject(change);
     let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let text = format!("{}{id}: {what}{place}", change.kind);
     paint(screen.color_stderr, super::BOLD, &text)

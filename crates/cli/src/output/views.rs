@@ -6,7 +6,7 @@ mod states;
 use std::collections::BTreeMap;
 
 use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
-use conductor_domain::plan::CANDIDATES_COUNTED;
+use conductor_domain::{lifecycle::ChangeKind, plan::CANDIDATES_COUNTED};
 use serde_json::Value;
 
 pub use lists::{
@@ -32,7 +32,7 @@ fn text(value: impl ToString) -> Option<String> {
 /// A plan or a change with its choices: what `deploy`, `plan` and `destroy` end with.
 pub fn deployment(screen: &Screen, change: &Deployment) -> String {
     let id = change.id.map(|id| format!("{id} ")).unwrap_or_default();
-    let what = change.application.as_deref().unwrap_or("everything");
+    let what = subject(change);
     let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let head = format!("{id}{}: {} {what}{place}", change.status, change.kind);
     let mut out = format!("{}\n", paint(screen.color, BOLD, &head));
@@ -61,7 +61,7 @@ pub fn deployment(screen: &Screen, change: &Deployment) -> String {
 
 /// The same with the reasons written out.
 pub fn explanation(screen: &Screen, change: &Deployment) -> String {
-    let what = change.application.as_deref().unwrap_or("everything");
+    let what = subject(change);
     let place = change.environment.as_deref().map(|name| format!(" in {name}")).unwrap_or_default();
     let mut out = format!("{}\n", paint(screen.color, BOLD, &format!("{what}{place}")));
     for item in change.resources.iter().chain(&change.removals) {
@@ -179,6 +179,15 @@ pub fn resource(screen: &Screen, resource: &Resource) -> String {
         ("Destroyed at", resource.destroy_after.map(|at| format!("{at}, unless it is undeleted"))),
         ("External id", resource.external_id.clone()),
         ("Protected", resource.protected.then(|| "yes".into())),
+        ("Description", resource.facts.description.clone()),
+        ("Owner", resource.facts.owner.clone()),
+        ("Team", resource.facts.team.clone()),
+        ("Labels", pairs(resource.facts.labels.iter().map(|(name, value)| (name, value.clone())))),
+        ("Tags", pairs(resource.facts.tags.iter().map(|(name, tag)| (name, plain(&tag.value))))),
+        ("Configs", pairs(resource.facts.configs.iter().map(|(name, config)| (name, plain(&config.value))))),
+        ("Drift", resource.observed.as_ref().and_then(|seen| seen["drift"].as_str().map(str::to_owned))),
+        ("Children of", ids(&resource.parents)),
+        ("Possible now", text(resource.available_actions.join(", "))),
         ("Depends on", ids(&resource.depends_on)),
         ("Needed by", ids(&resource.dependents)),
         ("Created", text(format!("{} by {}", resource.created_at, resource.created_by))),
@@ -196,6 +205,24 @@ pub fn resource(screen: &Screen, resource: &Resource) -> String {
         out.push_str(&format!("\n{}", consumers(screen, resource)));
     }
     out
+}
+
+/// What a change is about: an application, a whole environment, or what it names itself.
+pub fn subject(change: &Deployment) -> String {
+    let named: Vec<&str> =
+        change.resources.iter().chain(&change.removals).map(|item| item.name.as_str()).collect();
+    match (&change.application, change.kind, named.as_slice()) {
+        (Some(application), ..) => application.clone(),
+        (None, ChangeKind::Teardown, _) => "everything".to_owned(),
+        (None, _, [one]) => (*one).to_owned(),
+        (None, _, []) => "what is there".to_owned(),
+        (None, _, several) => format!("{} resources", several.len()),
+    }
+}
+
+fn pairs<'n>(entries: impl Iterator<Item = (&'n String, String)>) -> Option<String> {
+    let told: Vec<String> = entries.map(|(name, value)| format!("{name}={value}")).collect();
+    (!told.is_empty()).then(|| told.join(", "))
 }
 
 pub fn consumers(screen: &Screen, resource: &Resource) -> String {
