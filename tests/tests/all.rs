@@ -12,6 +12,7 @@ mod hostile;
 mod logs;
 mod pool_races;
 mod races;
+mod rights;
 mod secrets;
 mod sharing;
 mod sharing_races;

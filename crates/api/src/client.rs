@@ -9,8 +9,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::types::{
     Alert, Application, Applied, ApplyRequest, AuditEntry, AuditReport, CancelRequest, Consumer,
-    ConsumerRequest, Deployment, DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage,
-    Operation, OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff,
+    ConsumerRequest, Deployment, DeploymentRequest, DestroyRequest, Environment, Event, Grant, Integration,
+    LogPage, Operation, OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff,
     StateRollback, StateVersion, Template, Token, TokenRequest, WorkerInfo,
 };
 
@@ -373,6 +373,22 @@ impl Client {
 
     pub async fn tokens(&self) -> ClientResult<Vec<Token>> {
         self.list("/tokens", &ListFilter::default()).await
+    }
+
+    /// Gives a token's holder a role in a place, instead of the one held there before.
+    pub async fn grant(&self, id: TokenId, grant: &Grant) -> ClientResult<Token> {
+        self.send("POST", format!("/tokens/{id}/grants"), grant).await
+    }
+
+    /// Takes away what a token's holder was granted in exactly this place.
+    pub async fn take_grant(
+        &self,
+        id: TokenId,
+        environment: Option<String>,
+        application: Option<String>,
+    ) -> ClientResult<Token> {
+        let query = query(&[("env", environment), ("app", application)]);
+        self.call("DELETE", format!("/tokens/{id}/grants{query}"), Bytes::new()).await
     }
 
     pub async fn revoke_token(&self, id: TokenId) -> ClientResult<()> {

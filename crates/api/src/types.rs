@@ -1,5 +1,6 @@
 //! What people and scripts see: the documents of the interface, in JSON, camelCase.
 
+mod rights;
 mod states;
 
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use conductor_domain::{
     ids::{
         ApplicationId, ChangeId, EnvironmentId, EventId, IntegrationId, OperationId, PoolId, ResourceId,
-        TokenId, WorkerId,
+        WorkerId,
     },
     lifecycle::{
         Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status,
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub use rights::{Grant, Token, TokenRequest};
 pub use states::{StateDiff, StateLocation, StateRollback, StateVersion};
 
 /// A moment, as RFC 3339 with microseconds.
@@ -420,28 +422,6 @@ pub struct Applied {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub change: Option<ChangeId>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TokenRequest {
-    pub name: String,
-    pub role: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Token {
-    #[schema(value_type = String)]
-    pub id: TokenId,
-    pub name: String,
-    pub role: String,
-    /// Shown once, when it is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-    pub revoked: bool,
-    #[schema(value_type = String)]
-    pub created_at: Time,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -203,7 +203,10 @@ impl Engine {
             // A dry run is a real one that is not kept.
             if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
         });
-        match outcome.await {
+        let outcome = outcome.await;
+        // An application's owners are in its document.
+        self.forget_principals();
+        match outcome {
             Err(Error::Refused { code: ErrorCode::Cancelled, message, .. }) if dry_run => {
                 serde_json::from_str(&message).map_err(|error| Error::Corrupt(error.to_string()))
             }
@@ -288,13 +291,18 @@ fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         }
     }
     let before = tx.application_by_name(context.organisation, name)?;
+    let owners = read.owners.unwrap_or_default();
     let action = match &before {
-        Some(before) if before.document == *document => return Ok(applied("Application", name, "unchanged")),
+        Some(before) if before.document == *document => {
+            tx.set_owners(context.organisation, before.id, &owners)?;
+            return Ok(applied("Application", name, "unchanged"));
+        }
         Some(_) => "updated",
         None => "created",
     };
     let id = before.map_or_else(|| ApplicationId(context.ids.next()), |before| before.id);
-    tx.upsert_application(context.organisation, id, name, Some(document), now)?;
+    let id = tx.upsert_application(context.organisation, id, name, Some(document), now)?;
+    tx.set_owners(context.organisation, id, &owners)?;
     Ok(applied("Application", name, action))
 }
 

@@ -89,7 +89,7 @@ fn read_manifest(text: &str, strict: bool) -> Result<Manifest> {
     })
 }
 
-fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<EnvironmentRow> {
+pub(crate) fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<EnvironmentRow> {
     if let Some(row) = tx.environment_by_name(context.organisation, name)? {
         return Ok(row);
     }

@@ -21,6 +21,7 @@ use conductor_store::{
     operations::{OperationFilter, OperationRow},
     principals::EventRow,
     resources::{ResourceFilter, ResourceRow},
+    sight::Sight,
 };
 use serde_json::{Map, Value};
 
@@ -52,6 +53,8 @@ pub struct Query {
     pub resource: Option<ResourceId>,
     pub limit: Option<i64>,
     pub cursor: Option<String>,
+    /// What whoever asks may see.
+    pub sight: Sight,
 }
 
 impl Query {
@@ -391,6 +394,7 @@ impl Engine {
                     application: application_id(tx, &context, &query)?,
                     status: parse_word(&query)?,
                     before: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.changes(context.organisation, &filter)?;
@@ -426,6 +430,7 @@ impl Engine {
                     resource: query.resource,
                     status: parse_word(&query)?,
                     before: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.operations(context.organisation, &filter)?;
@@ -468,6 +473,7 @@ impl Engine {
                     statuses,
                     hide_destroyed: false,
                     after: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.resources(context.organisation, &filter)?;
@@ -631,7 +637,10 @@ impl Engine {
         let before: Option<EventId> = query.cursor()?;
         let rows = self
             .db
-            .read(move |tx| tx.events(organisation, query.deployment, query.resource, before, limit + 1))
+            .read(move |tx| {
+                let (change, resource) = (query.deployment, query.resource);
+                tx.events(organisation, change, resource, before, &query.sight, limit + 1)
+            })
             .await?;
         let page = paged(rows, limit, |row| row.id);
         let items = page.items.into_iter().map(event_view).collect();

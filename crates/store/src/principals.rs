@@ -5,14 +5,13 @@ use conductor_domain::ids::{
 };
 use serde_json::Value as Json;
 
-use crate::{Result, Row, Tx, Value, params};
+use crate::{Result, Row, Tx, Value, params, sight::Sight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
     pub id: TokenId,
     pub principal: PrincipalId,
     pub name: String,
-    pub roles: Vec<String>,
     pub created_at: i64,
     pub revoked: bool,
 }
@@ -42,6 +41,16 @@ pub struct EventRow {
     pub created_at: i64,
 }
 
+fn token_row(row: &Row) -> Result<TokenRow> {
+    Ok(TokenRow {
+        id: row.id(0)?,
+        principal: row.id(1)?,
+        name: row.text(2)?.to_owned(),
+        created_at: row.int(3)?,
+        revoked: !row.is_null(4),
+    })
+}
+
 impl Tx<'_> {
     pub fn upsert_principal(
         &mut self,
@@ -62,19 +71,6 @@ impl Tx<'_> {
         row.map_or(Ok(id), |row| row.id(0))
     }
 
-    pub fn insert_grant(
-        &mut self,
-        organisation: OrganisationId,
-        principal: PrincipalId,
-        role: &str,
-        now: i64,
-    ) -> Result<()> {
-        self.put(
-            "INSERT INTO grants (principal_id, organisation_id, role, created_at) VALUES ($1, $2, $3, $4)",
-            params![principal, organisation, role, now],
-        )
-    }
-
     pub fn insert_token(
         &mut self,
         organisation: OrganisationId,
@@ -90,49 +86,23 @@ impl Tx<'_> {
         )
     }
 
+    /// A token that was not revoked.
     pub fn token_by_hash(&mut self, hash: &[u8]) -> Result<Option<(OrganisationId, TokenRow)>> {
-        let rows = self.query(
-            "SELECT t.id, t.principal_id, p.name, t.created_at, t.organisation_id, g.role
-             FROM tokens t JOIN principals p ON p.id = t.principal_id LEFT JOIN grants g ON g.principal_id = p.id
-             WHERE t.hash = $1 AND t.revoked_at IS NULL",
+        let row = self.query_one(
+            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at, t.organisation_id
+             FROM tokens t JOIN principals p ON p.id = t.principal_id WHERE t.hash = $1 AND t.revoked_at IS NULL",
             params![hash],
         )?;
-        let Some(first) = rows.first() else {
-            return Ok(None);
-        };
-        let roles = rows.iter().filter_map(|row| row.text(5).ok().map(str::to_owned)).collect();
-        Ok(Some((
-            first.id(4)?,
-            TokenRow {
-                id: first.id(0)?,
-                principal: first.id(1)?,
-                name: first.text(2)?.to_owned(),
-                roles,
-                created_at: first.int(3)?,
-                revoked: false,
-            },
-        )))
+        row.map(|row| Ok((row.id(5)?, token_row(&row)?))).transpose()
     }
 
     pub fn tokens(&mut self, organisation: OrganisationId) -> Result<Vec<TokenRow>> {
         let rows = self.query(
-            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at,
-                 (SELECT min(g.role) FROM grants g WHERE g.principal_id = p.id)
+            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at
              FROM tokens t JOIN principals p ON p.id = t.principal_id WHERE t.organisation_id = $1 ORDER BY t.id",
             params![organisation],
         )?;
-        rows.iter()
-            .map(|row| {
-                Ok(TokenRow {
-                    id: row.id(0)?,
-                    principal: row.id(1)?,
-                    name: row.text(2)?.to_owned(),
-                    created_at: row.int(3)?,
-                    revoked: !row.is_null(4),
-                    roles: row.opt(5, Row::text)?.map(str::to_owned).into_iter().collect(),
-                })
-            })
-            .collect()
+        rows.iter().map(token_row).collect()
     }
 
     pub fn revoke_token(&mut self, organisation: OrganisationId, id: TokenId, now: i64) -> Result<bool> {
@@ -168,6 +138,7 @@ impl Tx<'_> {
         change: Option<ChangeId>,
         resource: Option<ResourceId>,
         before: Option<EventId>,
+        sight: &Sight,
         limit: i64,
     ) -> Result<Vec<EventRow>> {
         let mut sql =
@@ -186,6 +157,7 @@ impl Tx<'_> {
                 sql.push_str(&format!(" AND {clause} ${}", values.len()));
             }
         }
+        sql.push_str(&sight.of_what_refers("events", &mut values));
         sql.push_str(&format!(" ORDER BY id DESC LIMIT {}", limit.clamp(1, 1001)));
         self.query(&sql, &values)?
             .iter()

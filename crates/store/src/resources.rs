@@ -12,7 +12,7 @@ use conductor_domain::{
 };
 use serde_json::Value as Json;
 
-use crate::{Error, Result, Row, Tx, Value, params, tx::placeholders};
+use crate::{Error, Result, Row, Tx, Value, params, sight::Sight, tx::placeholders};
 
 #[derive(Clone, Debug)]
 pub struct ResourceRow {
@@ -130,6 +130,7 @@ pub struct ResourceFilter {
     pub statuses: Vec<Status>,
     pub hide_destroyed: bool,
     pub after: Option<ResourceId>,
+    pub sight: Sight,
     pub limit: i64,
 }
 
@@ -330,6 +331,7 @@ impl Tx<'_> {
         if filter.hide_destroyed {
             sql.push_str(" AND r.state <> 'destroyed'");
         }
+        sql.push_str(&filter.sight.of_resources("r", &mut values));
         sql.push_str(&format!(" ORDER BY r.id LIMIT {}", filter.limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(resource_row).collect()
     }

@@ -10,10 +10,11 @@ pub mod identity;
 mod integrations;
 mod objects;
 pub mod states;
+mod tokens;
 pub mod worker;
 
 use axum::extract::DefaultBodyLimit;
-use conductor_engine::Query;
+use conductor_engine::{Principal, Query, Sight};
 use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -56,8 +57,9 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::list_events))
         .routes(routes!(audit::list))
         .routes(routes!(audit::verify))
-        .routes(routes!(objects::create_token, objects::tokens))
-        .routes(routes!(objects::revoke_token))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::grant, tokens::take_grant))
         .routes(routes!(hooks::git))
         .routes(routes!(alerts::list))
         .routes(routes!(alerts::silence))
@@ -127,6 +129,14 @@ impl TryFrom<ListQuery> for Query {
             template: query.template,
             limit: query.limit,
             cursor: query.cursor,
+            sight: Sight::Everything,
         })
+    }
+}
+
+impl ListQuery {
+    /// Narrowed to what somebody may see.
+    fn seen_by(self, caller: &Principal) -> Answer<Query> {
+        Ok(Query { sight: caller.sight(), ..self.try_into()? })
     }
 }
