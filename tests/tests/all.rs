@@ -2,6 +2,7 @@
 
 mod alerts;
 mod api;
+mod audit;
 mod changes;
 mod chaos;
 mod crashes;

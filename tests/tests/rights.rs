@@ -99,7 +99,7 @@ fn a_token_of_one_application_in_one_environment_sees_and_does_that_alone() {
         assert_eq!(ci.run(&["destroy", "--env", "dev", "--app", "web", "--dry-run"]).code, 0);
         ci.is_refused(&ci.run(&["outputs", "other", "--env", "dev"]), "read", "application `other`");
         assert!(ci.json(&["outputs", "web", "--env", "dev", "--reveal"])["db"]["password"].is_string());
-        ci.api().get("/api/v1/audit/verify").problem(403);
+        ci.is_refused(&ci.run(&["audit", "verify"]), "read", "the organisation");
         ci.is_refused(
             &ci.run(&["tokens", "create", "--role", "read", "--name", "x"]),
             "admin or owner",

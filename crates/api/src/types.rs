@@ -543,8 +543,12 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub operation: Option<OperationId>,
+    /// What exactly; where something was changed, `before` and `after`.
     #[schema(value_type = Object)]
     pub data: Value,
+    /// The request that brought it about (`X-Request-Id`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     #[schema(value_type = String)]
     pub at: Time,
 }
@@ -556,6 +560,9 @@ pub struct AuditEntry {
     pub position: i64,
     /// Keyed; covers the event and the entry before it.
     pub hash: String,
+    /// The hash of the entry before it; empty for the first.
+    #[serde(default)]
+    pub previous: String,
     #[serde(flatten)]
     pub event: Event,
 }
@@ -570,6 +577,13 @@ pub struct AuditReport {
     /// Where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+}
+
+/// Entries as they were exported, in order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuditExport {
+    pub entries: Vec<AuditEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

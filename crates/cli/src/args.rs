@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use audit::{AuditCommand, AuditFlags, ExportFormat};
 pub use objects::{
     AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
     RecordCommand, ResourcesCommand, StatesCommand, TokensCommand,
@@ -11,6 +12,7 @@ pub use objects::{
 
 use crate::settings::SettingFlags;
 
+mod audit;
 mod objects;
 
 /// Works out which infrastructure an application needs, and sees to it.
@@ -202,6 +204,9 @@ pub enum Command {
     /// What happened, and who did it
     #[command(subcommand)]
     Events(RecordCommand),
+    /// The trail of everything that was done: look, check that it is whole, export
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// What people should know of: failures, backlogs, dead workers, database errors, long runs
     #[command(
         subcommand,

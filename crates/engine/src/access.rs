@@ -310,7 +310,8 @@ impl Engine {
                 if !tx.revoke_token(context.organisation, id, now)? {
                     return Err(not_found("token", &id.to_string(), &[]));
                 }
-                let told = json!({ "token": id });
+                let told =
+                    json!({ "token": id, "before": { "revoked": false }, "after": { "revoked": true } });
                 Progress::new(tx, &context, now).event("token.revoked", &actor, None, None, None, told)
             })
             .await;

@@ -27,6 +27,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
+    audit::catalogue_record,
     integrations::apply_integration,
     planning::load_rules,
     pools::apply_pool,
@@ -179,6 +180,7 @@ impl Engine {
                 return Err(invalid("kind", format!("there is no kind `{kind}`"), Some(suggestion)));
             }
             check_name(kind, name)?;
+            let before = catalogue_record(tx, &context, document)?;
             let applied = match kind {
                 "Environment" => apply_environment(tx, &context, document, now),
                 "Application" => apply_application(tx, &context, document, now),
@@ -197,7 +199,10 @@ impl Engine {
                 _ => apply_organisation(&context, name),
             }?;
             if applied.action != "unchanged" && !request.dry_run {
-                let told = json!({ "kind": kind, "name": name, "action": applied.action });
+                let after = catalogue_record(tx, &context, document)?;
+                let action = &applied.action;
+                let told =
+                    json!({ "kind": kind, "name": name, "action": action, "before": before, "after": after });
                 note(tx, &context, &actor, told)?;
             }
             // A dry run is a real one that is not kept.
@@ -218,12 +223,15 @@ impl Engine {
         let (context, name, actor) = (self.context.clone(), name.to_owned(), actor.to_owned());
         self.db
             .write(move |tx| {
+                let rule = json!({ "kind": "Rule", "name": name });
+                let before = catalogue_record(tx, &context, &rule)?;
                 if !tx.delete_rule(context.organisation, &name)? {
                     let known: Vec<String> =
                         tx.rules(context.organisation)?.into_iter().map(|rule| rule.name).collect();
                     return Err(not_found("rule", &name, &known));
                 }
-                let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
+                let told =
+                    json!({ "kind": "Rule", "name": name, "action": "deleted", "before": before, "after": null });
                 note(tx, &context, &actor, told)
             })
             .await

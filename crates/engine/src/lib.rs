@@ -52,9 +52,10 @@ use conductor_store::{Db, OpenOptions, objects::Objects};
 use uuid::Uuid;
 
 pub use alerts::{ALERTS, AlertSettings, Webhook};
+pub use audit::AuditQuery;
 pub use clock::{Clock, RandomIds, SystemClock};
 pub use conductor_store::{BUCKETS, Histogram};
-pub use conductor_store::{Error, Result, sight::Sight};
+pub use conductor_store::{Error, Result, in_request, sight::Sight};
 pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};

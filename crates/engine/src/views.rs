@@ -19,7 +19,7 @@ use conductor_store::{
     changes::{ChangeFilter, ChangeRow},
     consumers::ConsumerRow,
     operations::{OperationFilter, OperationRow},
-    principals::EventRow,
+    principals::{EventRow, REQUEST_ID},
     resources::{ResourceFilter, ResourceRow},
     sight::Sight,
 };
@@ -225,8 +225,13 @@ fn masked(entries: Option<&Value>) -> Map<String, Value> {
     entries.into_iter().map(|(name, value)| (name, hide(value))).collect()
 }
 
+/// Parameters as people wrote them, without the secrets.
+pub(crate) fn shown_parameters(spec: &Value) -> Map<String, Value> {
+    masked(Some(spec)).into_iter().map(|(name, value)| (name, readable(value))).collect()
+}
+
 /// A config as it is shown: the password of an address `scheme://user:password@host` is not.
-fn without_passwords(value: Value) -> Value {
+pub(crate) fn without_passwords(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(match text.split_once("://") {
             Some((scheme, rest)) => match rest.rsplit_once('@') {
@@ -296,8 +301,7 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
-        let parameters =
-            masked(Some(&row.spec)).into_iter().map(|(name, value)| (name, readable(value))).collect();
+        let parameters = shown_parameters(&row.spec);
         views.push(Resource {
             id: row.id,
             name: row.name,
@@ -648,8 +652,10 @@ impl Engine {
     }
 }
 
-pub(crate) fn event_view(row: EventRow) -> Event {
+pub(crate) fn event_view(mut row: EventRow) -> Event {
+    let request = row.document.as_object_mut().and_then(|entries| entries.remove(REQUEST_ID));
     Event {
+        request_id: request.and_then(|id| id.as_str().map(str::to_owned)),
         id: row.id,
         kind: row.kind,
         actor: row.actor,

@@ -16,6 +16,9 @@ pub struct TokenRow {
     pub revoked: bool,
 }
 
+/// Where an event's document keeps the request it was written for.
+pub const REQUEST_ID: &str = "requestId";
+
 #[derive(Clone, Debug)]
 pub struct NewEvent {
     pub id: EventId,
@@ -113,20 +116,38 @@ impl Tx<'_> {
         Ok(touched == 1)
     }
 
-    pub fn insert_event(&mut self, event: &NewEvent) -> Result<()> {
+    /// Writes down what happened, for which request, sealed by this program.
+    pub fn insert_event(&mut self, event: NewEvent) -> Result<()> {
+        let mut document = event.document;
+        if let (Some(request), Some(entries)) = (&self.request, document.as_object_mut()) {
+            entries.insert(REQUEST_ID.into(), (**request).into());
+        }
+        let row = EventRow {
+            id: event.id,
+            kind: event.kind.to_owned(),
+            actor: event.actor,
+            change: event.change,
+            resource: event.resource,
+            operation: event.operation,
+            document,
+            created_at: event.now,
+        };
+        let seal = row.seal(&self.sealer)?;
         self.put(
-            "INSERT INTO events (id, organisation_id, kind, actor, change_id, resource_id, operation_id, document, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            "INSERT INTO events (id, organisation_id, kind, actor, change_id, resource_id, operation_id, document,
+                 created_at, seal)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             params![
-                event.id,
+                row.id,
                 event.organisation,
-                event.kind,
-                &event.actor,
-                event.change,
-                event.resource,
-                event.operation,
-                &event.document,
-                event.now
+                &row.kind,
+                &row.actor,
+                row.change,
+                row.resource,
+                row.operation,
+                &row.document,
+                row.created_at,
+                seal
             ],
         )
     }

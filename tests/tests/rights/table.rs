@@ -125,6 +125,7 @@ fn cases(things: &Things) -> Vec<Case> {
         case("GET /events", Somewhere("read"), "/events", none()),
         case("GET /audit", Organisation("read"), "/audit", none()),
         case("GET /audit/verify", Organisation("read"), "/audit/verify", none()),
+        case("POST /audit/verify", Organisation("read"), "/audit/verify", json!({ "entries": [] })),
         case("GET /alerts", Organisation("read"), "/alerts", none()),
         case(
             "POST /alerts/{name}/silence",

@@ -56,7 +56,7 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::workers))
         .routes(routes!(objects::list_events))
         .routes(routes!(audit::list))
-        .routes(routes!(audit::verify))
+        .routes(routes!(audit::verify, audit::verify_export))
         .routes(routes!(tokens::create, tokens::list))
         .routes(routes!(tokens::revoke))
         .routes(routes!(tokens::grant, tokens::take_grant))

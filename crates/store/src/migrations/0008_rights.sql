@@ -8,3 +8,6 @@ CREATE TABLE application_owners (
   PRIMARY KEY (organisation_id, name, application_id)
 ) /*rowid*/;
 CREATE INDEX application_owners_of ON application_owners (application_id);
+
+-- Keyed, by the program that wrote the event: one that was put in by hand has none that fits.
+ALTER TABLE events ADD COLUMN seal BYTEA;

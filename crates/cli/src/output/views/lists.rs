@@ -1,8 +1,8 @@
 //! Lists of the objects that have few fields.
 
 use conductor_api::types::{
-    Alert, Application, Environment, Event, Grant, Integration, OutputsByRequirement, Pool, Rule, Template,
-    Token, WorkerInfo,
+    Alert, Application, AuditEntry, Environment, Event, Grant, Integration, OutputsByRequirement, Pool, Rule,
+    Template, Token, WorkerInfo,
 };
 
 use super::{age, plain};
@@ -121,6 +121,24 @@ pub fn events(screen: &Screen, items: &[Event]) -> String {
         [item.at.to_string(), item.kind.clone(), item.actor.clone(), about.unwrap_or_default()]
     });
     table(screen, ["AT", "KIND", "BY", "ABOUT"], rows.collect())
+}
+
+pub fn audit(screen: &Screen, items: &[AuditEntry]) -> String {
+    let rows = items.iter().map(|item| {
+        let event = &item.event;
+        let about =
+            event.resource.map(|id| id.to_string()).or_else(|| event.deployment.map(|id| id.to_string()));
+        let name = event.data["name"].as_str().map(str::to_owned);
+        [
+            item.position.to_string(),
+            event.at.to_string(),
+            event.kind.clone(),
+            event.actor.clone(),
+            about.or(name).unwrap_or_default(),
+            event.request_id.clone().unwrap_or_default(),
+        ]
+    });
+    table(screen, ["NO", "AT", "KIND", "BY", "ABOUT", "REQUEST"], rows.collect())
 }
 
 pub fn tokens(screen: &Screen, items: &[Token]) -> String {
