@@ -183,6 +183,7 @@ impl Api {
             environment: "dev".into(),
             application: Some(application.to_owned()),
             dry_run: false,
+            keep_protected: false,
         };
         block_on(self.client.destroy(&request)).expect("the destruction is accepted")
     }

@@ -51,7 +51,12 @@ fn ask(house: &House, dice: &mut Dice) -> Option<Deployment> {
     // Whoever asks a server that is being killed hears nothing; that is no answer to rely on.
     match dice.below(4) {
         0 => {
-            let request = DestroyRequest { environment, application: Some(application), dry_run: false };
+            let request = DestroyRequest {
+                environment,
+                application: Some(application),
+                dry_run: false,
+                keep_protected: false,
+            };
             block_on(api.client.destroy(&request)).ok()
         }
         _ => {
@@ -120,6 +125,7 @@ fn chaos_leaves_nothing_stuck_nothing_twice_and_nothing_behind() {
             environment: "dev".into(),
             application: Some(format!("app-{number}")),
             dry_run: false,
+            keep_protected: false,
         };
         if let Ok(destruction) = block_on(api.client.destroy(&request)) {
             api.succeeded(&destruction, seconds(60));

@@ -63,7 +63,8 @@ fn a_crowd_shares_one_resource(shape: Shape) {
 
     let leaving = together(&apis, async |api, number| {
         let application = Some(format!("app-{number}"));
-        let request = DestroyRequest { environment: "dev".into(), application, dry_run: false };
+        let request =
+            DestroyRequest { environment: "dev".into(), application, dry_run: false, keep_protected: false };
         api.client.destroy(&request).await.expect("accepted")
     });
     for destruction in &leaving {
@@ -177,7 +178,12 @@ fn nobody_waits_in_a_circle(shape: Shape) {
     assert_eq!(house.place.world.runs().len(), 5, "{:?}", house.place.world.runs());
     let leaving = together(&apis, async |api, number| {
         let application = Some(format!("app-{number}"));
-        let request = DestroyRequest { environment: environment(number), application, dry_run: false };
+        let request = DestroyRequest {
+            environment: environment(number),
+            application,
+            dry_run: false,
+            keep_protected: false,
+        };
         api.client.destroy(&request).await.expect("accepted")
     });
     for destruction in &leaving {

@@ -289,3 +289,66 @@ fn a_workers_role_has_no_place_and_a_place_must_be_there() {
     assert_eq!(told.code, 6, "{told:?}");
     assert!(told.stderr.contains("dev"), "{}", told.stderr);
 }
+
+#[test]
+fn where_destroying_needs_approval_who_may_write_may_ask_for_it() {
+    on_both(|shape| {
+        let house = furnished(shape);
+        house.place.deploy(&web().text());
+        let ci = Person::new(&house, "ci", &["write", "--app", "web"]);
+        let destroy = || ci.run(&["destroy", "--env", "dev", "--app", "web", "--yes"]);
+        ci.is_refused(&destroy(), "admin or owner", "application `web` in environment `dev`");
+        house.place.apply(
+            "dev",
+            "kind: Environment\nname: dev\ntype: development\napproval: { destroy: required }\n",
+        );
+        let told = destroy();
+        assert_eq!(told.code, 5, "{told:?}");
+        let waiting = ci.json(&["approvals", "list"]);
+        let id = waiting[0]["id"].as_str().unwrap();
+        let told = ci.run(&["approvals", "approve", id]);
+        ci.is_refused(&told, "admin or owner", "application `web` in environment `dev`");
+
+        // The right to answer counts as of the answer.
+        let ann = Person::new(&house, "ann", &["admin", "--app", "web"]);
+        assert_eq!(names(&ann.json(&["approvals", "list", "--mine"]), "id"), [id]);
+        house.place.ok(&["tokens", "grant", "ann", "--role", "read", "--app", "web"]);
+        ann.is_refused(&ann.run(&["approvals", "approve", id]), "admin or owner", "application `web`");
+        let stranger = Person::new(&house, "stranger", &["owner", "--app", "other"]);
+        assert_eq!(stranger.run(&["approvals", "approve", id]).code, 6);
+        house.place.ok(&["tokens", "grant", "ann", "--role", "owner", "--env", "dev"]);
+        let told = ann.run(&["approvals", "approve", id]);
+        assert_eq!(told.code, 0, "{told:?}");
+        eventually("web is gone", seconds(30), || {
+            let left = house.place.resources();
+            (!left.iter().any(|resource| resource["name"] == "web-db")).then_some(())
+        });
+    });
+}
+
+#[test]
+fn who_makes_something_by_hand_owns_it_while_they_may_write() {
+    on_both(|shape| {
+        let house = furnished(shape);
+        let make = |person: &Person<'_>, name: &str, environment: &str| {
+            let args = ["resources", "create", "--template", "thing", "--name", name, "--env", environment];
+            person.run(&[&args[..], &["-o", "json"]].concat())
+        };
+        let ann = Person::new(&house, "ann", &["write", "--env", "dev"]);
+        let bob = Person::new(&house, "bob", &["write", "--env", "dev"]);
+        ann.is_refused(&make(&ann, "cache", "prod"), "write", "environment `prod`");
+        let (mine, kept) = (make(&ann, "cache", "dev"), make(&ann, "other-cache", "dev"));
+        assert_eq!((mine.code, kept.code), (0, 0), "{mine:?} {kept:?}");
+        let id = |told: &Told| told.json()["id"].as_str().expect("an id").to_owned();
+        let (mine, kept) = (id(&mine), id(&kept));
+        let destroy = |person: &Person<'_>, id: &str| person.run(&["resources", "destroy", id, "--yes"]);
+        bob.is_refused(&destroy(&bob, &mine), "admin or owner", &mine);
+        let stolen = json!({ "owner": "bob" }).to_string();
+        let path = format!("/api/v1/resources/{mine}");
+        bob.api().call("PATCH", &path, &[("content-type", "application/json")], stolen).problem(403);
+        let told = destroy(&ann, &mine);
+        assert_eq!(told.code, 0, "{told:?}");
+        house.place.ok(&["tokens", "grant", "ann", "--role", "read", "--env", "dev"]);
+        ann.is_refused(&destroy(&ann, &kept), "admin or owner", &kept);
+    });
+}

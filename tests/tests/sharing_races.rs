@@ -139,7 +139,8 @@ async fn walk(api: Api, number: usize, steps: Vec<Step>) -> Vec<Deployment> {
             }
             Step::Leave => {
                 let application = Some(application(number));
-                let request = DestroyRequest { environment, application, dry_run: false };
+                let request =
+                    DestroyRequest { environment, application, dry_run: false, keep_protected: false };
                 api.client.destroy(&request).await
             }
         };

@@ -1,5 +1,7 @@
 //! The typed client: every call of the interface, over HTTP or straight into a server in this process.
 
+mod life;
+
 use std::sync::Arc;
 
 use async_trait::async_trait;

@@ -1,5 +1,6 @@
 //! What people and scripts see: the documents of the interface, in JSON, camelCase.
 
+mod life;
 mod rights;
 mod states;
 
@@ -19,6 +20,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+pub use life::{
+    Approval, ApprovalItem, Blocker, Decision, Drift, DriftAttribute, DriftDecision, DriftRequest, Facts,
+    HandRequest, Handled, Inheritable, Proposal, ProposalRequest, RegisterRequest, ResourceRequest, Revision,
+    RevisionDiff, SubmitRequest, VariableChanges, Vote,
+};
 pub use rights::{Grant, Token, TokenRequest};
 pub use states::{StateDiff, StateLocation, StateRollback, StateVersion};
 
@@ -86,6 +92,9 @@ pub struct DestroyRequest {
     pub application: Option<String>,
     #[serde(default)]
     pub dry_run: bool,
+    /// A whole environment: what is protected stays, and the rest goes all the same.
+    #[serde(default)]
+    pub keep_protected: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -271,6 +280,18 @@ pub struct Resource {
     #[schema(value_type = Option<String>)]
     pub destroy_after: Option<Time>,
     pub protected: bool,
+    /// What can be done with it as it is.
+    #[serde(default)]
+    pub available_actions: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<String>)]
+    pub parents: Vec<ResourceId>,
+    #[serde(default, flatten)]
+    pub facts: Facts,
+    /// What was last seen of it, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub observed: Option<Value>,
     /// Where terraform's state of it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state_location: Option<StateLocation>,
@@ -654,6 +675,14 @@ pub struct Problem {
     pub code: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ProblemItem>,
+    /// Why something cannot be destroyed, and what is in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub dependencies: Vec<Blocker>,
+    /// What can be done instead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowed_actions: Vec<String>,
 }
 
 /// `{requirement: {output: value}}`.

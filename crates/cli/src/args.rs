@@ -5,6 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use audit::{AuditCommand, AuditFlags, ExportFormat};
+pub use life::{
+    ApprovalsCommand, CreateFlags, DriftCommand, FactFlags, OneFlags, ProposalsCommand, ProposeFlags,
+    RegisterFlags, RevisionsCommand,
+};
 pub use objects::{
     AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,
     RecordCommand, ResourcesCommand, StatesCommand, TokensCommand,
@@ -13,6 +17,7 @@ pub use objects::{
 use crate::settings::SettingFlags;
 
 mod audit;
+mod life;
 mod objects;
 
 /// Works out which infrastructure an application needs, and sees to it.
@@ -118,6 +123,9 @@ pub enum Command {
         /// Show what would go
         #[arg(long)]
         dry_run: bool,
+        /// A whole environment: leave what is protected and take the rest down
+        #[arg(long, conflicts_with = "app")]
+        keep_protected: bool,
     },
     /// Show how things stand, or how one deployment stands
     #[command(after_help = "Examples:\n  conductor status\n  conductor status dep_…")]
@@ -168,6 +176,18 @@ pub enum Command {
     /// What exists, who uses it and why
     #[command(visible_alias = "res", subcommand)]
     Resources(ResourcesCommand),
+    /// What waits for somebody's agreement
+    #[command(subcommand)]
+    Approvals(ApprovalsCommand),
+    /// Changes of resources, looked at before they are made
+    #[command(subcommand)]
+    Proposals(ProposalsCommand),
+    /// What a resource was to be, and going back to it
+    #[command(subcommand)]
+    Revisions(RevisionsCommand),
+    /// Whether things still are what is on record
+    #[command(subcommand)]
+    Drift(DriftCommand),
     /// Versions of terraform's state: look at them, compare them, go back to one
     #[command(subcommand)]
     States(StatesCommand),

@@ -3,9 +3,11 @@
 mod alerts;
 mod apply;
 mod audit;
+mod by_hand;
 mod deploy;
 mod doctor;
 mod integrations;
+mod life;
 mod logs;
 mod objects;
 mod resources;
@@ -70,7 +72,9 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Plan(flags) => deploy::plan(&context, &flags, false).await,
         Command::Explain(flags) => deploy::plan(&context, &flags, true).await,
         Command::Deploy(flags) => deploy::deploy(&context, &flags).await,
-        Command::Destroy { env, app, dry_run } => deploy::destroy(&context, env, app, dry_run).await,
+        Command::Destroy { env, app, dry_run, keep_protected } => {
+            deploy::destroy(&context, env, app, dry_run, keep_protected).await
+        }
         Command::Retry { deployment, wait } => {
             deploy::retry(&context, deployment_id(&deployment)?, &wait).await
         }
@@ -83,6 +87,10 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         }
         Command::Outputs { app, env, reveal } => status::outputs(&context, &app, &env, reveal).await,
         Command::Resources(command) => resources::run(&context, command).await,
+        Command::Approvals(command) => life::approvals(&context, command).await,
+        Command::Proposals(command) => life::proposals(&context, command).await,
+        Command::Revisions(command) => life::revisions(&context, command).await,
+        Command::Drift(command) => life::drift(&context, command).await,
         Command::States(command) => states::run(&context, command).await,
         Command::Deployments(command) => objects::deployments(&context, command).await,
         Command::Operations(command) => objects::operations(&context, command).await,

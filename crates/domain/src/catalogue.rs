@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    approval::ApprovalPolicy,
     ids::{TemplateId, TemplateVersionId},
     nearest,
     needs::Needs,
@@ -60,9 +61,89 @@ pub struct TemplateVersion {
     pub integrations: Vec<String>,
     /// What its operations ask of a worker.
     pub needs: Needs,
+    /// Who has to agree to what is done with it.
+    pub approval: ApprovalPolicy,
+    /// What is done when something made by it is not what is on record.
+    pub drift_policy: Option<String>,
+    /// Of which resources each of its own is a child.
+    pub parents: Vec<ParentTerms>,
+    /// What each of its own has, and its children may get.
+    pub tags: BTreeMap<String, Trait>,
+    pub configs: BTreeMap<String, Trait>,
 }
 
+/// Parents of a type, and how many.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ParentTerms {
+    pub kind: String,
+    pub min: u64,
+    pub max: Option<u64>,
+}
+
+impl<'de> Deserialize<'de> for ParentTerms {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Name(String),
+            Terms(Terms),
+        }
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Terms {
+            #[serde(rename = "type")]
+            kind: String,
+            #[serde(default = "one")]
+            min: u64,
+            max: Option<u64>,
+        }
+        fn one() -> u64 {
+            1
+        }
+        Ok(match Written::deserialize(deserializer)? {
+            Written::Name(kind) => Self { kind, min: 1, max: None },
+            Written::Terms(Terms { kind, min, max }) => Self { kind, min, max },
+        })
+    }
+}
+
+/// A value, and whether children get it as well.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trait {
+    pub value: Value,
+    #[serde(rename = "inherited_by_children")]
+    pub inherited_by_children: bool,
+}
+
+impl<'de> Deserialize<'de> for Trait {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Written {
+            value: Value,
+            #[serde(default, alias = "inheritedByChildren")]
+            inherited_by_children: bool,
+        }
+        let value = Value::deserialize(deserializer)?;
+        match value.get("value").is_some() {
+            true => {
+                let written: Written = serde_json::from_value(value).map_err(serde::de::Error::custom)?;
+                Ok(Self { value: written.value, inherited_by_children: written.inherited_by_children })
+            }
+            false => Ok(Self { value, inherited_by_children: false }),
+        }
+    }
+}
+
+/// Runs nothing: what it makes is there as soon as it is recorded.
+pub const NO_MANAGER: &str = "none";
+
 impl TemplateVersion {
+    /// Nothing is provisioned for its resources.
+    pub fn is_abstract(&self) -> bool {
+        self.manager == NO_MANAGER
+    }
+
     pub fn label(&self) -> String {
         format!("{}@{}", self.name, self.version)
     }

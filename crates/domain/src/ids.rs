@@ -110,6 +110,8 @@ ids! {
     EventId = "ev" "event";
     PoolId = "pool" "pool";
     IntegrationId = "int" "integration";
+    ApprovalId = "apr" "approval";
+    ProposalId = "prop" "proposal";
     /// A state of somebody's own terraform.
     WorkspaceId = "wsp" "workspace";
     /// A row whose lock serialises planning: everything, one organisation, or one environment.

@@ -1,5 +1,6 @@
 //! What Conductor knows, without what it runs on: no IO, no clock, no database. Ordered maps only.
 
+pub mod approval;
 pub mod catalogue;
 pub mod condition;
 pub mod expr;

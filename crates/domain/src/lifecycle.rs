@@ -156,6 +156,13 @@ words! {
     }
 }
 
+impl OperationKind {
+    /// It changes nothing of its resource, and its end says nothing about it either.
+    pub fn only_looks(self) -> bool {
+        matches!(self, Self::Observe | Self::Plan)
+    }
+}
+
 impl ChangeStatus {
     pub fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut)
@@ -181,6 +188,32 @@ words! {
         Preview = "preview",
         /// An integration is tried.
         Test = "test",
+        /// Looks whether things are as they are recorded.
+        Observe = "observe",
+    }
+}
+
+words! {
+    /// A request for somebody's agreement.
+    ApprovalStatus {
+        Pending = "pending",
+        Approved = "approved",
+        Rejected = "rejected",
+        Expired = "expired",
+        /// What was asked for ended before there was an answer.
+        Withdrawn = "withdrawn",
+    }
+}
+
+words! {
+    /// A change of a resource under review.
+    ProposalStatus {
+        Pending = "pending",
+        ApprovalPending = "approval_pending",
+        Approved = "approved",
+        Rejected = "rejected",
+        Merged = "merged",
+        Discarded = "discarded",
     }
 }
 
@@ -262,6 +295,21 @@ pub fn duration_text(span: i64) -> String {
         s if s % 3_600 == 0 => format!("{} h", s / 3_600),
         s if s % 60 == 0 => format!("{} min", s / 60),
         s => format!("{s} s"),
+    }
+}
+
+/// What somebody can do with a resource as it is, besides looking. Everything else is refused.
+pub fn available_actions(state: State, status: Status) -> &'static [&'static str] {
+    match (state, status) {
+        (_, Status::ApprovalPending) => &["approve", "reject", "cancel"],
+        (_, Status::Queued | Status::InProgress) => &["cancel"],
+        (State::Provision, Status::Rejected) => &["recreate", "destroy"],
+        (State::Provision, _) => &["retry", "recreate", "destroy"],
+        (State::Provisioned, Status::Error | Status::Unknown) => &["retry", "update", "destroy"],
+        (State::Provisioned, _) => &["update", "destroy"],
+        (State::Destroy, Status::Pending) => &["undelete", "destroy"],
+        (State::Destroy, _) => &["retry", "destroy"],
+        (State::Destroyed, _) => &["recreate", "delete"],
     }
 }
 

@@ -3,7 +3,7 @@
 //! Annotations beside JSON Schema's own words: `frozen`, `immutable`, `unique`, `sensitive` on a property.
 //! A parameter that is not known yet (it holds a placeholder) is left out of the checks on its value.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jsonschema::Validator;
 use serde_json::{Map, Value};
@@ -73,6 +73,19 @@ impl Schema {
     /// Whether a parameter of this name may be given.
     pub fn declares(&self, name: &str) -> bool {
         self.properties().any(|(declared, _)| declared == name)
+    }
+
+    /// Every parameter with what is said of it.
+    pub fn by_name(&self) -> BTreeMap<String, Value> {
+        self.properties().map(|(name, property)| (name.clone(), property.clone())).collect()
+    }
+
+    /// Parameters that must be given and have no default.
+    pub fn required(&self) -> BTreeSet<String> {
+        let required = self.json.get("required").and_then(Value::as_array).into_iter().flatten();
+        let has_default =
+            |name: &str| self.properties().any(|(known, p)| known == name && p.get("default").is_some());
+        required.filter_map(Value::as_str).filter(|name| !has_default(name)).map(str::to_owned).collect()
     }
 
     /// The parameters it names.

@@ -100,6 +100,14 @@ pub struct Output {
 
 pub type Outputs = BTreeMap<String, Output>;
 
+/// One attribute that is not what is on record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    pub path: String,
+    pub recorded: Value,
+    pub actual: Value,
+}
+
 /// How a step ended well.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -111,6 +119,9 @@ pub struct Done {
     pub exists: Option<bool>,
     /// Plan: the manager's own diff, masked, for people to read.
     pub plan: Option<Value>,
+    /// Observe: attributes that are not what is on record, besides outputs; secrets masked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub drift: Vec<Difference>,
     /// What an earlier attempt may have made that nobody keeps a record of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_behind: Vec<String>,

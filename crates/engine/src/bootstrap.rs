@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use conductor_domain::{
+    catalogue::NO_MANAGER,
     ids::{DomainId, EnvironmentId, Ids, OrganisationId, TemplateId, TemplateVersionId},
     workload,
 };
@@ -19,10 +20,12 @@ pub(crate) struct Start {
     pub organisation_name: String,
     pub organisation_domain: DomainId,
     pub workload: TemplateVersionId,
+    pub registered: TemplateVersionId,
 }
 
 const ORGANISATION: &str = "default";
 const WORKLOAD_TEMPLATE: &str = "workload-files";
+const REGISTERED_TEMPLATE: &str = "registered";
 
 /// Blocking, once, before anything else runs.
 pub(crate) fn run(db: &Db, clock: &dyn Clock, ids: Arc<dyn Ids>) -> Result<Start> {
@@ -35,16 +38,17 @@ pub(crate) fn run(db: &Db, clock: &dyn Clock, ids: Arc<dyn Ids>) -> Result<Start
             Some(found) => (found.id, found.domain),
             None => make_organisation(tx, ids.as_ref(), now)?,
         };
-        let versions = tx.versions_by_name(organisation, WORKLOAD_TEMPLATE)?;
-        let workload = match versions.first() {
-            Some(version) => version.id,
-            None => make_workload_template(tx, organisation, ids.as_ref(), now)?,
+        let mut built_in = |name: &str| match tx.versions_by_name(organisation, name)?.first() {
+            Some(version) => Ok(version.id),
+            None => make_template(tx, organisation, name, ids.as_ref(), now),
         };
+        let (workload, registered) = (built_in(WORKLOAD_TEMPLATE)?, built_in(REGISTERED_TEMPLATE)?);
         Ok(Start {
             organisation,
             organisation_name: ORGANISATION.to_owned(),
             organisation_domain: domain,
             workload,
+            registered,
         })
     })
 }
@@ -58,25 +62,33 @@ fn make_organisation(tx: &mut Tx<'_>, ids: &dyn Ids, now: i64) -> Result<(Organi
     Ok((organisation, domain))
 }
 
-fn make_workload_template(
+fn make_template(
     tx: &mut Tx<'_>,
     organisation: OrganisationId,
+    name: &str,
     ids: &dyn Ids,
     now: i64,
 ) -> Result<TemplateVersionId> {
     let (template, id) = (TemplateId(ids.next()), TemplateVersionId(ids.next()));
-    tx.insert_template(organisation, template, WORKLOAD_TEMPLATE, workload::TYPE, "default", now)?;
+    let (kind, manager, document) = match name {
+        WORKLOAD_TEMPLATE => {
+            let document = json!({ "config": {}, "outputs": { "path": false, "compose": false } });
+            (workload::TYPE, "compose", document)
+        }
+        _ => (REGISTERED_TEMPLATE, NO_MANAGER, json!({ "config": {} })),
+    };
+    tx.insert_template(organisation, template, name, kind, "default", now)?;
     tx.insert_version(&VersionRow {
         id,
         organisation,
         template,
-        name: WORKLOAD_TEMPLATE.into(),
-        kind: workload::TYPE.into(),
+        name: name.into(),
+        kind: kind.into(),
         class: "default".into(),
         version: "1.0.0".into(),
         state: "active".into(),
-        manager: "compose".into(),
-        document: json!({ "config": {}, "outputs": { "path": false, "compose": false } }),
+        manager: manager.into(),
+        document,
         content: None,
         digest: "built-in".into(),
         built_in: true,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::types::{Applied, ApplyRequest, ProblemItem};
 use conductor_domain::{
-    catalogue::Criteria,
+    approval::ApprovalPolicy,
+    catalogue::{Criteria, NO_MANAGER, ParentTerms, Trait},
     ids::{
         ApplicationId, ChangeId, DomainId, EnvironmentId, OperationId, OrganisationId, RuleId, TemplateId,
         TemplateVersionId,
@@ -28,6 +29,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     audit::catalogue_record,
+    drift::{DriftTerms, next_time},
     integrations::apply_integration,
     planning::load_rules,
     pools::apply_pool,
@@ -55,6 +57,26 @@ struct EnvironmentDocument {
     grace: Option<String>,
     /// Where terraform keeps its states, when that is not with us.
     state: Option<Value>,
+    /// Who has to agree to what.
+    approval: Option<ApprovalPolicy>,
+    /// When to look whether things are what is on record, and what to do then.
+    drift: Option<DriftTerms>,
+    /// How long it lives; it is torn down then.
+    ttl: Option<String>,
+    /// It cannot be torn down.
+    #[serde(default)]
+    protected: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(dead_code, reason = "every key a document may have; some are only kept with it")]
+struct OrganisationDocument {
+    kind: String,
+    name: String,
+    description: Option<String>,
+    labels: Option<BTreeMap<String, String>>,
+    approval: Option<ApprovalPolicy>,
 }
 
 fn development() -> String {
@@ -88,6 +110,7 @@ struct TemplateDocument {
     version: Option<String>,
     #[serde(default = "active")]
     state: String,
+    #[serde(default = "no_manager")]
     manager: String,
     #[serde(default)]
     config: Map<String, Value>,
@@ -109,10 +132,25 @@ struct TemplateDocument {
     worker: Option<WorkerTerms>,
     /// Which version of its tool it is for.
     tool_version: Option<WantedVersion>,
+    approval: Option<ApprovalPolicy>,
+    drift: Option<DriftTerms>,
+    /// Nothing is provisioned.
+    #[serde(default, rename = "abstract")]
+    is_abstract: bool,
+    #[serde(default)]
+    parents: Vec<ParentTerms>,
+    #[serde(default)]
+    tags: BTreeMap<String, Trait>,
+    #[serde(default)]
+    configs: BTreeMap<String, Trait>,
 }
 
 fn default_class() -> String {
     "default".into()
+}
+
+fn no_manager() -> String {
+    NO_MANAGER.into()
 }
 
 fn active() -> String {
@@ -196,7 +234,7 @@ impl Engine {
                     &actor,
                     now,
                 ),
-                _ => apply_organisation(&context, name),
+                _ => apply_organisation(tx, &context, document),
             }?;
             if applied.action != "unchanged" && !request.dry_run {
                 let after = catalogue_record(tx, &context, document)?;
@@ -253,20 +291,53 @@ pub(crate) fn applied(kind: &str, name: &str, action: &str) -> Applied {
     Applied { kind: kind.into(), name: name.into(), version: None, action: action.into(), change: None }
 }
 
-fn apply_organisation(context: &Context, name: &str) -> Result<Applied> {
-    if name == context.organisation_name {
+fn apply_organisation(tx: &mut Tx<'_>, context: &Context, document: &Value) -> Result<Applied> {
+    let name = document["name"].as_str().unwrap_or_default();
+    let read: OrganisationDocument = read("Organisation", name, document)?;
+    check_approval(&format!("Organisation {name}"), read.approval.as_ref())?;
+    if name != context.organisation_name {
+        let message = format!("this installation has one organisation, `{}`", context.organisation_name);
+        return Err(refuse(ErrorCode::Invalid, message));
+    }
+    if tx.organisation_document(context.organisation)? == *document {
         return Ok(applied("Organisation", name, "unchanged"));
     }
-    Err(refuse(
-        ErrorCode::Invalid,
-        format!("this installation has one organisation, `{}`", context.organisation_name),
-    ))
+    tx.set_organisation_document(context.organisation, document)?;
+    Ok(applied("Organisation", name, "updated"))
+}
+
+fn check_drift(at: &str, terms: Option<&DriftTerms>) -> Result<()> {
+    match terms.and_then(|terms| terms.schedule.as_deref()).filter(|text| next_time(text, 0).is_none()) {
+        None => Ok(()),
+        Some(text) => {
+            let suggestion =
+                Some("five fields: minute, hour, day, month, weekday, like `*/30 * * * *`".to_owned());
+            Err(invalid(&format!("{at}.drift.schedule"), format!("`{text}` is no schedule"), suggestion))
+        }
+    }
+}
+
+fn check_approval(at: &str, policy: Option<&ApprovalPolicy>) -> Result<()> {
+    let Some(policy) = policy else { return Ok(()) };
+    check_span(&format!("{at}.approval.expires"), policy.expires.as_deref())?;
+    if policy.approvers == Some(0) {
+        let suggestion = Some("say `none` where nobody has to agree".to_owned());
+        return Err(invalid(
+            &format!("{at}.approval.approvers"),
+            "at least one has to agree".into(),
+            suggestion,
+        ));
+    }
+    Ok(())
 }
 
 fn apply_environment(tx: &mut Tx<'_>, context: &Context, document: &Value, now: i64) -> Result<Applied> {
     let name = document["name"].as_str().unwrap_or_default();
     let read: EnvironmentDocument = read("Environment", name, document)?;
     check_span(&format!("Environment {name}.grace"), read.grace.as_deref())?;
+    check_approval(&format!("Environment {name}"), read.approval.as_ref())?;
+    check_drift(&format!("Environment {name}"), read.drift.as_ref())?;
+    check_span(&format!("Environment {name}.ttl"), read.ttl.as_deref())?;
     let backend = parse_backend(name, read.state.as_ref())?;
     let before = tx.environment_by_name(context.organisation, name)?;
     let action = match &before {
@@ -403,8 +474,18 @@ fn apply_template(
             suggestion,
         ));
     }
+    if template.is_abstract != (template.manager == NO_MANAGER) {
+        let message = match template.is_abstract {
+            true => "an abstract template has no manager".to_owned(),
+            false => "it has no manager: say who makes its resources".to_owned(),
+        };
+        let suggestion = Some("name a manager, or say `abstract: true` for what is only recorded".to_owned());
+        return Err(invalid(&format!("{at}.manager"), message, suggestion));
+    }
+    check_approval(&at, template.approval.as_ref())?;
+    check_drift(&at, template.drift.as_ref())?;
     let known = known_managers(tx, context)?;
-    if !known.is_empty() && !known.contains(&template.manager) {
+    if !template.is_abstract && !known.is_empty() && !known.contains(&template.manager) {
         let close = nearest(&template.manager, known.iter().map(String::as_str));
         let suggestion = match close {
             Some(close) => format!("did you mean `{close}`?"),
@@ -485,6 +566,12 @@ fn apply_template(
     }
     let payload =
         json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
+    if template.is_abstract {
+        // Nobody has to read it: there is nothing in it that runs.
+        let description = Description { outputs: template.outputs.clone(), ..Description::default() };
+        keep_version(tx, context, &payload, &description, None, now)?;
+        return Ok(told);
+    }
     let (terms, wanted) = (template.worker.as_ref(), template.tool_version.as_ref());
     let needs = template_needs(&template.manager, &template.config, terms, wanted);
     let change = start_describe(tx, context, &needs, payload, actor, now)?;
@@ -579,6 +666,7 @@ fn start_describe(
     let operation = OperationId(context.ids.next());
     let payload = tx.sealer().seal_leaf(payload_owner(context.organisation, &operation), &payload)?;
     tx.insert_operations(&[NewOperation {
+        gated: false,
         id: operation,
         organisation: context.organisation,
         change: id,
@@ -623,6 +711,18 @@ pub(crate) fn finish_describe(
     now: i64,
 ) -> Result<()> {
     let payload = open_payload(tx, row)?;
+    keep_version(tx, context, &payload, description, fetched, now)
+}
+
+/// Stores a version that has been read.
+fn keep_version(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    payload: &Value,
+    description: &Description,
+    fetched: Option<&str>,
+    now: i64,
+) -> Result<()> {
     let document = &payload["document"];
     let name = document["name"].as_str().unwrap_or_default();
     let template: TemplateDocument = read("Template", name, document)?;
@@ -679,6 +779,11 @@ pub(crate) fn finish_describe(
         "integrations": template.integrations,
         "worker": template.worker,
         "toolVersion": template.tool_version,
+        "approval": template.approval,
+        "drift": document.get("drift"),
+        "parents": template.parents,
+        "tags": template.tags,
+        "configs": template.configs,
     });
     tx.insert_version(&VersionRow {
         id,

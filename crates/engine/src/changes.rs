@@ -23,13 +23,15 @@ use serde_json::json;
 
 use crate::{
     Context, Engine,
+    approvals::ask,
+    hand::{ByHand, begin, nobody},
     planning::{Place, Purpose, Storing, plan_document, plan_now, touched_domains, wide_domains},
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
     views,
 };
 
-const DEFAULT_TIMEOUT_SECONDS: u64 = 3600;
+pub(crate) const DEFAULT_TIMEOUT_SECONDS: u64 = 3600;
 
 /// What was asked for, kept sealed with the change so that it can be planned again.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -39,6 +41,14 @@ pub(crate) struct Asked {
     pub image: Option<String>,
     pub strict: bool,
     pub timeout_seconds: Option<u64>,
+    /// What no Score file asked for.
+    pub by_hand: Option<ByHand>,
+}
+
+/// What a stored change was asked for.
+pub(crate) fn asked_of(tx: &mut Tx<'_>, id: ChangeId) -> Result<Asked> {
+    let row = tx.change(id)?.ok_or_else(|| conductor_store::Error::Corrupt("a change is missing".into()))?;
+    Ok(serde_json::from_value(tx.change_request(&row)?).unwrap_or_default())
 }
 
 /// Legal Score may nest deeper than what stored JSON is read back with.
@@ -97,7 +107,7 @@ pub(crate) fn environment(tx: &mut Tx<'_>, context: &Context, name: &str) -> Res
     Err(not_found("environment", name, &known))
 }
 
-fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
+pub(crate) fn known_application(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
     if let Some(row) = tx.application_by_name(context.organisation, name)? {
         return Ok(row);
     }
@@ -154,12 +164,14 @@ impl Engine {
                     }
                 };
                 let place = Place { environment, application };
+                stands(tx, &place)?;
                 let intent = Intent::Deploy { manifest: &manifest, image: request.image.as_deref() };
                 let asked = Asked {
                     manifest: Some(request.manifest.clone()),
                     image: request.image.clone(),
                     strict: request.strict_score,
                     timeout_seconds: request.timeout_seconds,
+                    by_hand: None,
                 };
                 let commit = request.commit.clone();
                 let kind = ChangeKind::Deploy;
@@ -202,10 +214,7 @@ impl Engine {
         let trace = trace::current();
         let body = serde_json::to_vec(&request).unwrap_or_default();
         let Some(name) = request.application.clone() else {
-            return Err(refuse(
-                ErrorCode::Invalid,
-                "say which application: --app APP (whole environments come later)",
-            ));
+            return self.tear_down(request, &actor, key.as_deref()).await;
         };
         let look = {
             let (context, name, environment_name) =
@@ -246,6 +255,68 @@ impl Engine {
                 keep_trace(tx, id, trace.as_deref())?;
                 once.keep(tx, &context, id, now)?;
                 view.map_or_else(|| views::deployment(tx, &context, id), Ok)
+            })
+            .await
+    }
+
+    /// Everything of an environment goes; what others use of it stays, and what is protected is in the way.
+    pub async fn tear_down(
+        &self,
+        request: DestroyRequest,
+        actor: &str,
+        key: Option<&str>,
+    ) -> Result<Deployment> {
+        let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
+        let body = serde_json::to_vec(&request).unwrap_or_default();
+        let by_hand = ByHand::Teardown { keep_protected: request.keep_protected };
+        if request.dry_run {
+            return self
+                .db
+                .read(move |tx| {
+                    let place = nobody(environment(tx, &context, &request.environment)?);
+                    let owned = by_hand.owned(tx, &context, None)?;
+                    let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
+                    let kind = ChangeKind::Teardown;
+                    Ok(Deployment { application: None, ..planned(&plan, &snapshot, kind, &place) })
+                })
+                .await;
+        }
+        let pools = {
+            let (context, name) = (self.context.clone(), request.environment.clone());
+            let check = by_hand.clone();
+            self.db
+                .read(move |tx| {
+                    let place = nobody(environment(tx, &context, &name)?);
+                    may_be_torn_down(tx, &place)?;
+                    // Refused before anything is done, or not at all.
+                    let owned = check.owned(tx, &context, None)?;
+                    plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
+                    let pools = tx.pools(context.organisation)?.into_iter();
+                    let here = pools.filter(|pool| pool.environment == place.environment.id);
+                    Ok(here.map(|pool| pool.name).collect::<Vec<_>>())
+                })
+                .await?
+        };
+        for pool in pools {
+            self.delete_pool(&pool, &actor).await?;
+        }
+        let mut domains = Domains::new();
+        self.db
+            .write(move |tx| {
+                let now = context.now();
+                let place = nobody(environment(tx, &context, &request.environment)?);
+                domains.extend(tx.domains_in(place.environment.id)?);
+                lock_known(tx, &mut domains, place.environment.domain)?;
+                let once = Once::read(tx, key.as_deref(), &body)?;
+                if let Some(change) = once.replayed(tx, &context)? {
+                    return views::deployment(tx, &context, change);
+                }
+                may_be_torn_down(tx, &place)?;
+                let kind = ChangeKind::Teardown;
+                let (id, _) =
+                    begin(tx, &context, &place, kind, by_hand.clone(), None, &actor, &mut domains, now)?;
+                once.keep(tx, &context, id, now)?;
+                views::deployment(tx, &context, id)
             })
             .await
     }
@@ -329,7 +400,8 @@ impl Engine {
                 }
                 let of_application = matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy);
                 let collects = matches!(change.kind, ChangeKind::Collect | ChangeKind::Rollback);
-                if !of_application && !collects {
+                let by_hand = asked_of(tx, id)?.by_hand.is_some();
+                if !of_application && !collects && !by_hand {
                     let message =
                         format!("{id} is a {} and cannot be retried; do it again instead", change.kind);
                     return Err(refuse(ErrorCode::Conflict, message));
@@ -416,10 +488,10 @@ fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<
 }
 
 /// Planning domains a use case has learned that it needs; kept over its repetitions.
-type Domains = BTreeSet<DomainId>;
+pub(crate) type Domains = BTreeSet<DomainId>;
 
 /// Takes the domains known so far, the environment's among them.
-fn lock_known(tx: &mut Tx<'_>, domains: &mut Domains, environment: DomainId) -> Result<()> {
+pub(crate) fn lock_known(tx: &mut Tx<'_>, domains: &mut Domains, environment: DomainId) -> Result<()> {
     if domains.is_empty() || domains.len() == 1 && domains.contains(&environment) {
         domains.insert(environment);
         return tx.lock_domain(environment);
@@ -429,7 +501,7 @@ fn lock_known(tx: &mut Tx<'_>, domains: &mut Domains, environment: DomainId) -> 
 }
 
 /// A plan may touch only what is held. What is not is remembered, and everything is done once more.
-fn holds_all(tx: &Tx<'_>, plan: &Plan, snapshot: &Snapshot, domains: &mut Domains) -> Result<()> {
+pub(crate) fn holds_all(tx: &Tx<'_>, plan: &Plan, snapshot: &Snapshot, domains: &mut Domains) -> Result<()> {
     if !tx.is_postgres() {
         return Ok(());
     }
@@ -513,8 +585,8 @@ fn accept(
         tx.wake();
         return Ok((id, None));
     };
-    store(tx, context, id, Some(Slot::Running), &plan, &snapshot, 1, actor, now)?;
-    let goes_on = plan.operations.iter().any(|operation| operation.manager.is_some());
+    let asked = store(tx, context, id, kind, Some(Slot::Running), &plan, &snapshot, 1, actor, now)?;
+    let goes_on = !asked && plan.operations.iter().any(|operation| operation.manager.is_some());
     let view = goes_on.then(|| {
         let mut view = planned(&plan, &snapshot, kind, place);
         view.id = Some(id);
@@ -530,31 +602,36 @@ fn accept(
     Ok((id, view))
 }
 
-/// Writes the plan of a pending change and starts it.
+/// Writes the plan of a pending change and starts it; tells whether somebody has to agree to some of it.
 #[allow(clippy::too_many_arguments, reason = "shared by accepting and planning again")]
 pub(crate) fn store(
     tx: &mut Tx<'_>,
     context: &Context,
     id: ChangeId,
+    kind: ChangeKind,
     slot: Option<Slot>,
     plan: &Plan,
     snapshot: &Snapshot,
     plan_number: i64,
     actor: &str,
     now: i64,
-) -> Result<()> {
-    let storing = Storing { context, change: id, plan_number, actor: actor.to_owned(), now };
+) -> Result<bool> {
+    let storing = Storing { context, kind, change: id, plan_number, actor: actor.to_owned(), now };
     storing.effects(tx, plan, snapshot)?;
     let releases = plan.effects.iter().filter(|effect| matches!(effect, Effect::Leave { .. })).count() as i64;
     let operations = plan.operations.len() as i64;
     let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
     let document = plan_document(plan);
     tx.start_change(id, from, to, slot, plan_number, &document, operations, releases, now)?;
-    storing.operations(tx, plan, snapshot)?;
+    let terms = storing.operations(tx, plan, snapshot)?;
     if operations == 0 {
-        return Progress::new(tx, context, now).end_change(id);
+        return Progress::new(tx, context, now).end_change(id).map(|()| false);
     }
-    storing.idle(tx, plan)
+    storing.idle(tx, plan)?;
+    if let Some(terms) = &terms {
+        ask(tx, context, id, terms, actor, now)?;
+    }
+    Ok(terms.is_some())
 }
 
 /// One use case for promotion and retry: the change is planned on the world as it is now.
@@ -563,6 +640,10 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId, domains: &mut Domain
     let Some(change) = tx.change(id)? else {
         return Ok(());
     };
+    let asked: Asked = serde_json::from_value(tx.change_request(&change)?).unwrap_or_default();
+    if asked.by_hand.is_some() {
+        return replan_by_hand(tx, context, &change, &asked, domains, now);
+    }
     if !matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy) {
         return Ok(());
     }
@@ -570,7 +651,6 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId, domains: &mut Domain
         return Ok(());
     };
     let place = place_of(tx, context, application, environment)?;
-    let asked: Asked = serde_json::from_value(tx.change_request(&change)?).unwrap_or_default();
     let manifest = asked.manifest.as_deref().map(|text| parse_manifest(text, asked.strict)).transpose()?;
     match &manifest {
         Some(manifest) => {
@@ -596,7 +676,69 @@ fn replan(tx: &mut Tx<'_>, context: &Context, id: ChangeId, domains: &mut Domain
     holds_all(tx, &plan, &snapshot, domains)?;
     tx.set_timeout(id, now + asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS) as i64 * 1_000_000)?;
     let number = change.plan_number + 1;
-    store(tx, context, id, Some(Slot::Running), &plan, &snapshot, number, &change.actor, now)
+    store(tx, context, id, change.kind, Some(Slot::Running), &plan, &snapshot, number, &change.actor, now)
+        .map(drop)
+}
+
+fn replan_by_hand(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    change: &ChangeRow,
+    asked: &Asked,
+    domains: &mut Domains,
+    now: i64,
+) -> Result<()> {
+    let (Some(by_hand), Some(environment)) = (&asked.by_hand, change.environment) else { return Ok(()) };
+    let missing = || conductor_store::Error::Corrupt("a change of nowhere".into());
+    let place = nobody(tx.environment(environment)?.ok_or_else(missing)?);
+    if let ByHand::Teardown { .. } = by_hand {
+        domains.extend(tx.domains_in(environment)?);
+    }
+    lock_known(tx, domains, place.environment.domain)?;
+    let Some(change) = tx.lock_change(change.id)?.filter(|change| change.status == ChangeStatus::Pending)
+    else {
+        return Ok(());
+    };
+    let owned = by_hand.owned(tx, context, Some(change.id))?;
+    let (plan, snapshot) = plan_now(tx, context, &place, &owned.intent(), Purpose::Store)?;
+    holds_all(tx, &plan, &snapshot, domains)?;
+    tx.set_timeout(change.id, now + DEFAULT_TIMEOUT_SECONDS as i64 * 1_000_000)?;
+    let (kind, number) = (change.kind, change.plan_number + 1);
+    store(tx, context, change.id, kind, None, &plan, &snapshot, number, &change.actor, now).map(drop)
+}
+
+/// Nothing else may be under way: it would be torn down in the making.
+fn may_be_torn_down(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
+    if place.environment.document["protected"] == true {
+        let message = format!("environment `{}` is protected", place.environment.name);
+        return Err(refuse(ErrorCode::Conflict, message));
+    }
+    let busy = tx.open_changes_in(place.environment.id)?;
+    let busy = busy.iter().find(|change| {
+        matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy | ChangeKind::Teardown)
+    });
+    match busy {
+        None => Ok(()),
+        Some(change) => {
+            let message = format!(
+                "{} ({}) is under way in `{}`; wait for it or cancel it first",
+                change.id, change.kind, place.environment.name
+            );
+            Err(refuse(ErrorCode::Conflict, message))
+        }
+    }
+}
+
+/// What is torn down takes nothing new.
+fn stands(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
+    let busy = tx.open_changes_in(place.environment.id)?;
+    match busy.iter().find(|change| change.kind == ChangeKind::Teardown) {
+        None => Ok(()),
+        Some(change) => {
+            let message = format!("`{}` is being torn down by {}", place.environment.name, change.id);
+            Err(refuse(ErrorCode::Conflict, message))
+        }
+    }
 }
 
 fn place_of(
@@ -659,7 +801,7 @@ pub(crate) fn stop_change(
         let row = progress.tx.operation(row.id)?;
         let mine = row.filter(|row| row.change == id);
         if let Some(row) =
-            mine.filter(|row| matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued))
+            mine.filter(|row| !row.status.is_over() && row.status != OperationStatus::InProgress)
         {
             progress.cancel(&row, &fault, false)?;
         }
@@ -698,7 +840,7 @@ fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<i64
 }
 
 /// A plan as it is shown when nothing is stored.
-fn planned(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place: &Place) -> Deployment {
+pub(crate) fn planned(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place: &Place) -> Deployment {
     let items = |items: &[conductor_domain::plan::Item]| {
         items
             .iter()

@@ -1,7 +1,7 @@
 //! Handing an operation to a worker: the fence is raised, the lease begins, the step is complete.
 
 use conductor_api::worker::{Acquire, Claim, Credentials, JobOrder, Task};
-use conductor_domain::lifecycle::{ErrorCode, Fault, OperationKind, OperationStatus, Status};
+use conductor_domain::lifecycle::{ErrorCode, Fault, OperationKind, OperationStatus, State, Status};
 use conductor_store::{Error, Result, Tx, operations::OperationRow, resources::ResourceRow};
 
 use serde_json::{Value, json};
@@ -60,14 +60,34 @@ pub(crate) fn claim(
         });
     };
     let resource = tx.resource(id)?.ok_or_else(|| Error::Corrupt("an operation on nothing".into()))?;
+    if row.kind.only_looks()
+        && (resource.state != State::Provisioned || resource.generation != row.generation)
+    {
+        // It moved on: there is nothing to look at any more.
+        let mut progress = Progress::new(tx, context, now);
+        progress.succeeded(&row, None)?;
+        progress.settle()?;
+        return Ok(None);
+    }
     let prepared = prepare(tx, context, &row, &resource, application, resource.fence + 1)?;
     let prepared = match prepared {
         Ok(prepared) => prepared,
+        Err(missing) if row.kind.only_looks() => {
+            let mut progress = Progress::new(tx, context, now);
+            progress.failed(&row, OperationStatus::Failed, Fault::new(ErrorCode::Invalid, missing), None)?;
+            progress.settle()?;
+            return Ok(None);
+        }
         Err(missing) => {
             fail_before_start(tx, context, &row, &resource, &missing, now)?;
             return Ok(None);
         }
     };
+    if row.asked_digest.as_ref().is_some_and(|agreed| *agreed != prepared.digest) {
+        let message = "what it would be given changed since somebody agreed to it; a retry asks again";
+        fail_before_start(tx, context, &row, &resource, message, now)?;
+        return Ok(None);
+    }
     if row.conditional && resource.inputs_digest.as_ref() == Some(&prepared.digest) {
         tx.confirm_resource(id, row.generation, now)?;
         let mut progress = Progress::new(tx, context, now);
@@ -76,7 +96,11 @@ pub(crate) fn claim(
         progress.settle()?;
         return Ok(None);
     }
-    let Some(fence) = tx.raise_fence(id, now)? else {
+    let raised = match row.kind.only_looks() {
+        true => tx.raise_fence_to_look(id)?,
+        false => tx.raise_fence(id, now)?,
+    };
+    let Some(fence) = raised else {
         // Never seen; but one operation out of step must not keep a worker from the others.
         let fault = Fault::new(
             ErrorCode::Conflict,

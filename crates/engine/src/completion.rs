@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Context,
+    drift::observed,
     link::lost,
     progress::Progress,
     steps::{open_inputs, texts},
@@ -61,12 +62,23 @@ pub(crate) fn complete(
     // A step that made or changed something needs nothing of its resource but the name, which its write returns.
     let resource = match (row.resource, &completion.result) {
         (Some(_), JobResult::Done(_)) if row.kind != OperationKind::Destroy => None,
+        (Some(_), _) if row.kind.only_looks() => None,
         (Some(id), _) => tx.resource(id)?,
         (None, _) => None,
     };
     let fresh = fresh_lines(&row, &completion.rest);
     let mut masked = None;
     let change_over = match (&completion.result, &resource) {
+        (JobResult::Done(done), _) if row.kind == OperationKind::Observe => {
+            observed(tx, context, &row, done, now)?;
+            looked(tx, context, &row, digest, now)?
+        }
+        // What cannot be looked at is no drift.
+        (JobResult::Failed(failure), _)
+            if row.kind == OperationKind::Observe && failure.code == FailureCode::Unsupported =>
+        {
+            looked(tx, context, &row, digest, now)?
+        }
         (JobResult::Done(done), Some(resource)) => destroyed(tx, context, &row, resource, done, digest, now)?,
         (JobResult::Done(done), None) if row.resource.is_some() => {
             let (settled, lines) = applied(tx, context, &row, given.as_deref(), done, fresh, digest, now)?;
@@ -110,6 +122,19 @@ pub(crate) fn complete(
     Ok(change_over)
 }
 
+fn looked(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &OperationRow,
+    digest: &[u8],
+    now: i64,
+) -> Result<Settled> {
+    let mut progress = Progress::new(tx, context, now);
+    progress.succeeded(row, Some(digest.to_vec()))?;
+    progress.settle()?;
+    Ok(!progress.ended.is_empty())
+}
+
 fn destroyed(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -126,7 +151,7 @@ fn destroyed(
     tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
     let mut progress = Progress::new(tx, context, now);
     let verified = done.exists == Some(false) && done.left_behind.is_empty();
-    let before = resource.applied_spec.as_ref().map(shown_parameters);
+    let before = resource.applied_spec.as_ref().map(|spec| shown_parameters(Some(spec)));
     let mut receipt = json!({ "name": resource.name, "verified": verified, "before": before, "after": null });
     if !done.left_behind.is_empty() {
         receipt["leftBehind"] = done.left_behind.clone().into();
@@ -190,7 +215,7 @@ fn applied(
     let (name, awaited, after) =
         tx.apply_resource(id, from, row.generation, row.id, &outputs, state, external, left.as_deref(), now)?;
     let mut progress = Progress::new(tx, context, now);
-    let (before, after) = (before.as_ref().map(shown_parameters), shown_parameters(&after));
+    let (before, after) = (before.map(|spec| shown_parameters(Some(&spec))), shown_parameters(Some(&after)));
     let mut told = json!({ "name": name, "generation": row.generation, "before": before, "after": after });
     if !done.left_behind.is_empty() {
         told["leftBehind"] = done.left_behind.clone().into();

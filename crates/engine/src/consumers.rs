@@ -17,8 +17,12 @@ use crate::{
     refusal::{not_found, refuse},
 };
 
-fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
-    let row = tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
+/// A resource whose record is there.
+pub(crate) fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
+    let here = |row: &ResourceRow| {
+        row.organisation == context.organisation && !row.workload && row.deleted_at.is_none()
+    };
+    let row = tx.resource(id)?.filter(here);
     row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
 }
 

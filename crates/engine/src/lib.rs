@@ -4,6 +4,7 @@
 
 mod access;
 mod alerts;
+mod approvals;
 mod audit;
 mod bootstrap;
 mod catalogue;
@@ -13,6 +14,8 @@ mod clock;
 mod completion;
 mod consumers;
 mod credentials;
+mod drift;
+mod hand;
 mod identity;
 mod integration_rules;
 mod integrations;
@@ -26,6 +29,7 @@ mod owners;
 mod planning;
 mod pools;
 mod progress;
+mod proposals;
 mod queues;
 mod refusal;
 mod rights;
@@ -91,6 +95,8 @@ pub(crate) struct Context {
     pub organisation_name: String,
     pub organisation_domain: DomainId,
     pub default_workload: Option<TemplateVersionId>,
+    /// What stands for a template where there is none: somebody else looks after the resource.
+    pub registered: TemplateVersionId,
     pub owner: Option<Uuid>,
     pub lease: Duration,
     pub clock: Arc<dyn Clock>,
@@ -157,6 +163,7 @@ impl Engine {
             organisation_name: start.organisation_name,
             organisation_domain: start.organisation_domain,
             default_workload: options.default_workload.then_some(start.workload),
+            registered: start.registered,
             owner: options.embedded.then_some(process),
             lease: options.lease,
             clock,

@@ -6,10 +6,11 @@ use std::{
 };
 
 use conductor_domain::{
+    approval::Terms,
     catalogue::{Criteria, Rule, TemplateVersion},
     expr::{Params, params_from_json, params_to_json},
     ids::{ChangeId, DomainId, OperationId, OrganisationId, ResourceId, TemplateVersionId},
-    lifecycle::{KeptBy, OperationStatus, State, Status},
+    lifecycle::{ChangeKind, KeptBy, OperationStatus, State, Status},
     needs::Needs,
     plan::{
         ApplicationView, CANDIDATES_COUNTED, ConsumerView, Effect, EnvironmentView, Intent, Key, KeyTag,
@@ -28,7 +29,13 @@ use conductor_store::{
 use serde_json::{Value, json};
 
 use crate::{
-    Context, credentials::check_plan, matching, pools::PoolDefinition, progress::Progress, refusal,
+    Context,
+    approvals::{Gatekeeper, policy_of},
+    credentials::check_plan,
+    matching,
+    pools::PoolDefinition,
+    progress::Progress,
+    refusal,
     templates::Shelf,
 };
 
@@ -151,6 +158,7 @@ fn load_snapshot(
         labels: labels(&environment.document),
         domain: environment.domain,
         grace: grace(&environment.document),
+        approval: policy_of(&environment.document),
     };
     let asker = ApplicationView {
         id: application.id,
@@ -168,6 +176,13 @@ fn load_snapshot(
         pool_names: shelf.pools_in(environment.id).map(|pool| pool.name.clone()).collect(),
         ..Snapshot::new(view, context.organisation_domain, GLOBAL_DOMAIN, asker)
     };
+    // Who asks by hand names the version; the rules are not asked.
+    let named = match intent {
+        Intent::Make(made) => Some(&made.version),
+        Intent::Again(again) => Some(&again.version),
+        _ => None,
+    };
+    snapshot.versions.extend(named.map(|version| (version.id, version.clone())));
     for pool in shelf.pools_in(environment.id).filter(|pool| pool.auto) {
         if let Some(view) = load_pool(tx, context, &mut snapshot, pool)? {
             snapshot.auto_pools.push(view);
@@ -491,6 +506,7 @@ fn open_params(
 /// Writes a plan down: what it does to the record, then its operations. Returns how many are open.
 pub(crate) struct Storing<'c> {
     pub context: &'c Context,
+    pub kind: ChangeKind,
     pub change: ChangeId,
     pub plan_number: i64,
     pub actor: String,
@@ -639,7 +655,10 @@ impl Storing<'_> {
         Progress::new(tx, self.context, self.now).called_off(&called_off)
     }
 
-    pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<()> {
+    /// Returns on which terms somebody has to agree to some of them.
+    pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<Option<Terms>> {
+        let mut gatekeeper = Gatekeeper::new(tx, self.context, self.kind)?;
+        gatekeeper.knows(snapshot.environment.id, &snapshot.environment.approval);
         let releasing = plan.effects.iter().any(|effect| matches!(effect, Effect::Leave { .. }));
         let mut rows = Vec::with_capacity(plan.operations.len());
         for operation in &plan.operations {
@@ -659,7 +678,24 @@ impl Storing<'_> {
             let retries = version
                 .and_then(|version| version.config.get("retries").and_then(Value::as_i64))
                 .unwrap_or(DEFAULT_RETRIES);
+            let gated = match operation.resource.filter(|_| queue.is_some()) {
+                None => false,
+                Some(id) => {
+                    // What is shared more widely belongs where it was made as well as where it is used.
+                    let mut places = vec![snapshot.environment.id];
+                    let wide = snapshot.resources.get(&id);
+                    if wide.is_some_and(|known| known.key.domain != snapshot.environment.domain) {
+                        places.extend(tx.resource(id)?.map(|row| row.environment));
+                    }
+                    let mut closed = false;
+                    for place in places {
+                        closed |= gatekeeper.closes(tx, place, version.map(Arc::as_ref), operation.kind)?;
+                    }
+                    closed
+                }
+            };
             rows.push(NewOperation {
+                gated,
                 id: operation.id,
                 organisation: self.context.organisation,
                 change: self.change,
@@ -697,7 +733,7 @@ impl Storing<'_> {
                 tx.insert_wait(wait.resource, operation.id, wait.generation, until)?;
             }
         }
-        Ok(())
+        Ok(gatekeeper.terms())
     }
 
     /// Operations with nothing before them and nothing to run are over at once.

@@ -573,7 +573,7 @@ fn carry_out(tx: &mut Tx<'_>, context: &Context, pool: &PoolDefinition, work: Wo
         timeout_at: None,
         now,
     })?;
-    store(tx, context, id, None, &plan, &snapshot, 1, "conductor", now)?;
+    store(tx, context, id, ChangeKind::Pool, None, &plan, &snapshot, 1, "conductor", now)?;
     tx.wake();
     Ok(())
 }

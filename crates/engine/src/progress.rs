@@ -18,7 +18,11 @@ use conductor_store::{
 };
 use serde_json::{Value, json};
 
-use crate::{Context, planning::grace};
+use crate::{
+    Context,
+    approvals::{Gatekeeper, ask},
+    planning::grace,
+};
 
 pub(crate) struct Progress<'p, 't> {
     pub tx: &'p mut Tx<'t>,
@@ -94,6 +98,7 @@ impl<'p, 't> Progress<'p, 't> {
     fn go_on(&mut self, ready: Vec<OperationRow>) -> Result<()> {
         for row in ready {
             match row.queue {
+                Some(_) if row.gated => self.tx.await_approval(row.id)?,
                 Some(_) => self.tx.queue_operation(row.id, self.now)?,
                 None => self.finish_idle(&row)?,
             }
@@ -106,6 +111,10 @@ impl<'p, 't> Progress<'p, 't> {
         if let (OperationKind::Destroy, Some(resource)) = (row.kind, row.resource) {
             self.tx.destroy_resource(resource, (State::Destroy, Status::Queued), self.now)?;
             self.gone(resource)?;
+        }
+        if let (OperationKind::Create | OperationKind::Update, Some(resource)) = (row.kind, row.resource) {
+            self.tx.apply_idle(resource, row.generation, self.now)?;
+            self.ready(resource, row.generation)?;
         }
         self.succeeded(row, None)
     }
@@ -154,7 +163,7 @@ impl<'p, 't> Progress<'p, 't> {
 
     fn hold_back(&mut self, row: &OperationRow, fault: &Fault) -> Result<()> {
         let mut told = fault.clone();
-        if let Some(resource) = row.resource {
+        if let Some(resource) = row.resource.filter(|_| !row.kind.only_looks()) {
             let name = self.tx.resource(resource)?.map_or_else(|| resource.to_string(), |r| r.name);
             if !told.message.starts_with("not started") {
                 told.message =
@@ -182,20 +191,25 @@ impl<'p, 't> Progress<'p, 't> {
         if failed {
             self.errors.entry(row.change).or_insert_with(|| fault.clone());
         }
-        if let Some(resource) = row.resource {
-            self.restore(resource, row.attempt > 0, &fault.message)?;
+        if let Some(resource) = row.resource.filter(|_| !row.kind.only_looks()) {
+            let rejected = fault.code == ErrorCode::Rejected && row.gated;
+            self.restore(resource, row.attempt > 0, rejected, &fault.message)?;
         }
         self.hold_back(row, fault)
     }
 
     /// Where a resource stands when what was planned for it does not happen; what was begun once is not known.
-    fn restore(&mut self, id: ResourceId, begun: bool, message: &str) -> Result<()> {
+    fn restore(&mut self, id: ResourceId, begun: bool, rejected: bool, message: &str) -> Result<()> {
         let Some(row) = self.tx.resource(id)? else {
             return Ok(());
         };
         let settled = if row.error.is_some() { Status::Error } else { Status::Done };
-        let to = match (row.state, row.status) {
+        let waits = if row.status == Status::ApprovalPending { Status::Queued } else { row.status };
+        let to = match (row.state, waits) {
             (state, Status::Queued) if begun => (state, Status::Unknown),
+            (State::Provision, Status::Queued) if rejected && row.fence == 0 => {
+                (State::Provision, Status::Rejected)
+            }
             (State::Provision, Status::Queued) if row.fence == 0 => (State::Provision, Status::Pending),
             (State::Provision, Status::Queued) => (State::Provision, Status::Error),
             (State::Provisioned, Status::Queued) => (State::Provisioned, settled),
@@ -218,7 +232,8 @@ impl<'p, 't> Progress<'p, 't> {
     pub fn revive(&mut self, resource: ResourceId, operation: OperationId) -> Result<OperationRow> {
         let moved = || conductor_store::Error::Moved("a destruction that has begun".into());
         let row = self.tx.lock_operation(operation)?.ok_or_else(moved)?;
-        if !matches!(row.status, OperationStatus::Blocked | OperationStatus::Queued) {
+        use OperationStatus::{ApprovalPending, Blocked, Queued};
+        if !matches!(row.status, Blocked | Queued | ApprovalPending) {
             return Err(moved());
         }
         let fault = Fault::new(ErrorCode::Cancelled, "called off: it is wanted again");
@@ -230,7 +245,8 @@ impl<'p, 't> Progress<'p, 't> {
         } else {
             (State::Provisioned, Status::Done)
         };
-        self.tx.move_resource(resource, (State::Destroy, Status::Queued), to, None, self.now)?;
+        let waits = if row.gated { Status::ApprovalPending } else { Status::Queued };
+        self.tx.move_resource(resource, (State::Destroy, waits), to, None, self.now)?;
         Ok(row)
     }
 
@@ -250,8 +266,10 @@ impl<'p, 't> Progress<'p, 't> {
             if let Some(fault) = self.errors.remove(&change) {
                 self.tx.set_change_error(change, &document(&fault))?;
             }
-            if self.tx.count_down(change, closed, failed, self.now)? == 0 {
-                self.end_change(change)?;
+            match self.tx.count_down(change, closed, failed, self.now)? {
+                (0, _) => self.end_change(change)?,
+                (_, true) => drop(self.tx.rest_for_approval(change, self.now)?),
+                _ => {}
             }
         }
         Ok(())
@@ -281,6 +299,9 @@ impl<'p, 't> Progress<'p, 't> {
             }
             (_, error) => error.clone(),
         };
+        if change.gated {
+            self.tx.withdraw_approvals(id, self.now)?;
+        }
         let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
         self.tx.end_change(id, change.kind, change.status, status, error.as_ref(), self.now)?;
         self.ended.push(id);
@@ -349,7 +370,8 @@ impl<'p, 't> Progress<'p, 't> {
             timeout_at: None,
             now: self.now,
         })?;
-        self.destroy_all(id, None, 1, &unused)
+        let actor = parent.map_or("conductor", |parent| parent.actor.as_str());
+        self.destroy_all(id, kind, actor, None, 1, &unused)
     }
 
     /// Those with a grace period are kept for that long; returns the others.
@@ -400,17 +422,21 @@ impl<'p, 't> Progress<'p, 't> {
             self.tx.start_change(change.id, from, to, None, change.plan_number + 1, &plan, 0, 0, self.now)?;
             return self.end_change(change.id);
         }
-        self.destroy_all(change.id, change.plan.as_ref(), change.plan_number + 1, &going)
+        let (kind, actor) = (change.kind, change.actor.as_str());
+        self.destroy_all(change.id, kind, actor, change.plan.as_ref(), change.plan_number + 1, &going)
     }
 
     /// Starts a pending change whose whole plan is to destroy these, dependents first.
     fn destroy_all(
         &mut self,
         id: ChangeId,
+        kind: ChangeKind,
+        actor: &str,
         before: Option<&Value>,
         plan_number: i64,
         unused: &BTreeSet<ResourceId>,
     ) -> Result<()> {
+        let mut gatekeeper = Gatekeeper::new(self.tx, self.context, kind)?;
         let operations: BTreeMap<ResourceId, OperationId> =
             unused.iter().map(|resource| (*resource, OperationId(self.context.ids.next()))).collect();
         let edges: Vec<(OperationId, OperationId, bool)> = self
@@ -438,7 +464,10 @@ impl<'p, 't> Progress<'p, 't> {
                 false => None,
             };
             let before = edges.iter().filter(|(of, ..)| *of == operation).count() as i64;
+            let gated = queue.is_some()
+                && gatekeeper.closes(self.tx, row.environment, Some(&version), OperationKind::Destroy)?;
             self.tx.insert_operations(&[NewOperation {
+                gated,
                 id: operation,
                 organisation: self.context.organisation,
                 change: id,
@@ -474,6 +503,9 @@ impl<'p, 't> Progress<'p, 't> {
                 self.finish_idle(&row)?;
             }
         }
-        Ok(())
+        match gatekeeper.terms() {
+            Some(terms) => ask(self.tx, self.context, id, &terms, actor, self.now),
+            None => Ok(()),
+        }
     }
 }

@@ -4,21 +4,22 @@
 //! covers what lies within. What somebody may not see is not there for them; what they see and may not do is refused
 //! with the role that it takes.
 
-use conductor_api::types::DeploymentRequest;
+use conductor_api::types::{DeploymentRequest, DestroyRequest, Drift, DriftRequest};
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, EnvironmentId, OperationId, ResourceId},
-    lifecycle::{ChangeKind, ErrorCode},
+    ids::{ApplicationId, ApprovalId, ChangeId, EnvironmentId, OperationId, ProposalId, ResourceId},
+    lifecycle::{ChangeKind, ErrorCode, OperationKind, State},
     score::Reference,
 };
 use conductor_store::{
-    Error, Result,
+    Error, Result, Tx,
     sight::{ResourcePlaces, SeenPlace, Sight},
 };
 use serde_json::Value;
 
 use crate::{
-    Engine,
-    changes::parse_manifest,
+    Context, Engine,
+    approvals::Gatekeeper,
+    changes::{self, parse_manifest},
     refusal::{not_found, refuse},
 };
 
@@ -199,19 +200,26 @@ fn destroying(approval_required: bool) -> Role {
     if approval_required { Role::Write } else { Role::Admin }
 }
 
+/// Whether somebody has to agree before anything of an environment is destroyed.
+fn destruction_is_asked_for(tx: &mut Tx<'_>, context: &Context, environment: &str) -> Result<bool> {
+    let row = changes::environment(tx, context, environment)?;
+    let mut gate = Gatekeeper::new(tx, context, ChangeKind::Destroy)?;
+    gate.closes(tx, row.id, None, OperationKind::Destroy)
+}
+
 impl Engine {
     /// Refuses what somebody may not do to a change; one they may not see is not there.
     pub async fn allow_change(&self, caller: &Principal, id: ChangeId, wanted: Role) -> Result<()> {
         if caller.may_everywhere(wanted) {
             return Ok(());
         }
-        self.allow_change_by(caller, id, |_| wanted).await
+        self.allow_change_by(caller, id, |_, _| wanted).await
     }
 
     /// Trying again takes what it took the first time: a destruction is not retried by who may not destroy.
     pub async fn allow_retry(&self, caller: &Principal, id: ChangeId) -> Result<()> {
-        let wanted = |kind| match kind {
-            ChangeKind::Destroy | ChangeKind::Teardown => destroying(false),
+        let wanted = |kind, asked| match kind {
+            ChangeKind::Destroy | ChangeKind::Teardown => destroying(asked),
             _ => Role::Write,
         };
         self.allow_change_by(caller, id, wanted).await
@@ -221,16 +229,26 @@ impl Engine {
         &self,
         caller: &Principal,
         id: ChangeId,
-        wanted: impl FnOnce(ChangeKind) -> Role,
+        wanted: impl FnOnce(ChangeKind, bool) -> Role,
     ) -> Result<()> {
-        let found = self.db.read(move |tx| tx.place_of_change(id)).await?;
+        let context = self.context.clone();
+        let found = self.db.read(move |tx| {
+            let Some((kind, place)) = tx.place_of_change(id)? else { return Ok(None) };
+            let asked = match (kind, &place.0) {
+                (ChangeKind::Destroy | ChangeKind::Teardown, Some(environment)) => {
+                    destruction_is_asked_for(tx, &context, environment)?
+                }
+                _ => false,
+            };
+            Ok(Some((kind, place, asked)))
+        });
         let unknown = || not_found("deployment", &id.to_string(), &[]);
-        let (kind, (environment, application)) = found.ok_or_else(unknown)?;
+        let (kind, (environment, application), asked) = found.await?.ok_or_else(unknown)?;
         let (environment, application) = (environment.as_deref(), application.as_deref());
         if !caller.may(Role::Read, environment, application) {
             return Err(unknown());
         }
-        caller.needs(wanted(kind), environment, application)
+        caller.needs(wanted(kind, asked), environment, application)
     }
 
     /// The same for a resource.
@@ -249,13 +267,99 @@ impl Engine {
     }
 
     /// Destroying a resource: see [`Principal::may_destroy`].
-    pub async fn allow_destroying(
-        &self,
-        caller: &Principal,
-        id: ResourceId,
-        approval_required: bool,
-    ) -> Result<()> {
-        self.allow_resource(caller, id, destroying(approval_required)).await
+    pub async fn allow_destroying(&self, caller: &Principal, id: ResourceId) -> Result<()> {
+        if caller.may_everywhere(Role::Admin) {
+            return Ok(());
+        }
+        let context = self.context.clone();
+        let asked = self
+            .db
+            .read(move |tx| {
+                let Some(row) = tx.resource(id)? else { return Ok(false) };
+                let version = context.templates.get(tx, row.version, None)?;
+                let mut gate = Gatekeeper::new(tx, &context, ChangeKind::Destroy)?;
+                gate.closes(tx, row.environment, Some(&version), OperationKind::Destroy)
+            })
+            .await?;
+        self.allow_resource(caller, id, destroying(asked)).await
+    }
+
+    /// Taking an application, or all of an environment, away. A template's own wish to be asked first is about its
+    /// resources alone and lets nobody do more.
+    pub async fn allow_destruction(&self, caller: &Principal, request: &DestroyRequest) -> Result<()> {
+        let (environment, application) = (Some(request.environment.as_str()), request.application.as_deref());
+        if request.dry_run {
+            return caller.needs(Role::Read, environment, application);
+        }
+        if caller.may_destroy(environment, application, false) {
+            return Ok(());
+        }
+        let (context, name) = (self.context.clone(), request.environment.clone());
+        let asked = self.db.read(move |tx| destruction_is_asked_for(tx, &context, &name)).await?;
+        caller.needs_to_destroy(environment, application, asked)
+    }
+
+    /// Trying a resource's last step again takes what that step took.
+    pub async fn allow_another_try(&self, caller: &Principal, id: ResourceId) -> Result<()> {
+        let row = self.db.read(move |tx| tx.resource(id)).await?;
+        match row {
+            Some(row) if row.state == State::Destroy => self.allow_destroying(caller, id).await,
+            _ => self.allow_resource(caller, id, Role::Write).await,
+        }
+    }
+
+    /// Looking for drift: at single ones, or at all of an application, an environment, the organisation.
+    pub async fn allow_drift_check(&self, caller: &Principal, request: &DriftRequest) -> Result<()> {
+        if request.resources.is_empty() {
+            let (environment, application) = (request.environment.as_deref(), request.application.as_deref());
+            return caller.needs(Role::Write, environment, application);
+        }
+        self.allow_resources(caller, &request.resources, Role::Write).await
+    }
+
+    /// The same role on each.
+    pub async fn allow_resources(&self, caller: &Principal, ids: &[ResourceId], wanted: Role) -> Result<()> {
+        for id in ids {
+            self.allow_resource(caller, *id, wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Those of a list that somebody may see.
+    pub async fn seen_drifts(&self, caller: &Principal, all: Vec<Drift>) -> Result<Vec<Drift>> {
+        let mut seen = Vec::new();
+        for drift in all {
+            match self.allow_resource(caller, drift.resource, Role::Read).await {
+                Ok(()) => seen.push(drift),
+                Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(seen)
+    }
+
+    /// A proposal takes what changing its resource does.
+    pub async fn allow_proposal(&self, caller: &Principal, id: ProposalId, wanted: Role) -> Result<()> {
+        if caller.may_everywhere(wanted) {
+            return Ok(());
+        }
+        let unknown = || not_found("proposal", &id.to_string(), &[]);
+        let organisation = self.context.organisation;
+        let row = self.db.read(move |tx| tx.proposal(organisation, id)).await?.ok_or_else(unknown)?;
+        self.allow_resource(caller, row.resource, Role::Read).await.map_err(|_| unknown())?;
+        self.allow_resource(caller, row.resource, wanted).await
+    }
+
+    /// What is asked for is seen by who sees where it is asked for.
+    pub async fn allow_approval(&self, caller: &Principal, id: ApprovalId) -> Result<()> {
+        if caller.may_everywhere(Role::Read) {
+            return Ok(());
+        }
+        let unknown = || not_found("approval", &id.to_string(), &[]);
+        let organisation = self.context.organisation;
+        let row = self.db.read(move |tx| tx.approval(organisation, id)).await?.ok_or_else(unknown)?;
+        let (environment, application) = (row.environment_name.as_deref(), row.application_name.as_deref());
+        caller.needs(Role::Read, environment, application).map_err(|_| unknown())
     }
 
     /// Looking at an operation takes its change, or its resource.

@@ -112,7 +112,7 @@ pub(crate) fn prepare(
     let version = context.templates.get(tx, row.version, None)?;
     let (previous, mut secrets) = previous(tx, context, row)?;
     let dependencies = tx.dependencies_of(&BTreeSet::from([row.id]))?;
-    let inputs = if operation.kind == OperationKind::Destroy {
+    let inputs = if matches!(operation.kind, OperationKind::Destroy | OperationKind::Observe) {
         match &row.inputs {
             Some(sealed) => open_inputs(tx, context, row.id, sealed)?,
             None => resolve_or_null(tx, context, row)?,
@@ -152,6 +152,10 @@ pub(crate) fn prepare(
         OperationKind::Destroy => StepKind::Delete,
         OperationKind::Observe => StepKind::Observe,
         OperationKind::Plan => StepKind::Plan,
+        // It went behind our back: there is nothing to update.
+        OperationKind::Update if row.drift.as_ref().is_some_and(|drift| drift["kind"] == "missing") => {
+            StepKind::Create
+        }
         _ => StepKind::Update,
     };
     let step = Step {
@@ -189,6 +193,23 @@ pub(crate) fn prepare(
         trace: None,
     };
     Ok(Ok(Prepared { order, sealed, digest }))
+}
+
+/// The digest of what an operation would be given as things are; `None` where that is not known yet.
+pub(crate) fn digest_now(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &ResourceRow,
+    kind: OperationKind,
+) -> Result<Option<Vec<u8>>> {
+    if kind == OperationKind::Destroy {
+        return Ok(None);
+    }
+    let version = context.templates.get(tx, row.version, None)?;
+    match resolve(tx, row, &version)? {
+        Ok(inputs) => Ok(Some(tx.sealer().digest(&digest_body(&inputs, &version))?)),
+        Err(_) => Ok(None),
+    }
 }
 
 /// What attempts noted since the last that came to its end.

@@ -99,6 +99,9 @@ impl Engine {
     pub async fn keep(&self) -> Result<()> {
         self.keep_pools().await?;
         self.seal_audit().await?;
+        self.expire_approvals().await?;
+        self.look_by_schedule().await?;
+        self.settle_drifts().await?;
         self.destroy_what_was_put_aside().await?;
         self.sweep_objects_now_and_then().await
     }
@@ -273,8 +276,8 @@ fn requeue_lost(tx: &mut Tx<'_>, context: &Context, seen: &RunningRow, why: &str
         tx.lose_worker(worker, now)?;
     }
     let resource = match row.resource {
-        Some(id) => tx.resource(id)?,
-        None => None,
+        Some(id) if !row.kind.only_looks() => tx.resource(id)?,
+        _ => None,
     };
     if row.cancel_requested_at.is_some() || row.attempt >= LOST_AT_MOST {
         if let Some(resource) = &resource {

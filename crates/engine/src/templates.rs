@@ -6,6 +6,7 @@ use std::{
 };
 
 use conductor_domain::{
+    approval::ApprovalPolicy,
     catalogue::{Rule, TemplateVersion, VersionState},
     ids::{EnvironmentId, TemplateVersionId},
     needs::{WantedVersion, WorkerTerms},
@@ -21,6 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context,
+    approvals::policy_of,
     catalogue::config_owner,
     planning::{grace, load_rules},
     pools::{PoolDefinition, load_pools},
@@ -40,6 +42,8 @@ pub(crate) struct Shelf {
     pub heads: Vec<VersionHead>,
     pub rules: Vec<Rule>,
     pub pools: Vec<PoolDefinition>,
+    /// What the organisation asks for everywhere.
+    pub approval: ApprovalPolicy,
 }
 
 impl Shelf {
@@ -60,6 +64,7 @@ impl Cache {
             heads: tx.version_heads(context.organisation)?,
             rules: load_rules(tx, context)?,
             pools: load_pools(tx, context)?,
+            approval: policy_of(&tx.organisation_document(context.organisation)?),
         });
         if let Ok(mut kept) = self.shelf.lock() {
             *kept = Some((stamp, shelf.clone()));
@@ -156,12 +161,22 @@ fn read(row: &VersionRow, mut config: Map<String, Value>) -> Result<TemplateVers
         grace: grace(&row.document),
         content: row.content.clone(),
         needs,
+        approval: policy_of(&row.document),
+        drift_policy: row.document["drift"]["policy"].as_str().map(str::to_owned),
+        parents: part(&row.document, "parents"),
+        tags: part(&row.document, "tags"),
+        configs: part(&row.document, "configs"),
         integrations: row
             .document
             .get("integrations")
             .and_then(|names| serde_json::from_value(names.clone()).ok())
             .unwrap_or_default(),
     })
+}
+
+/// A part of a document that was checked when it was applied.
+fn part<T: serde::de::DeserializeOwned + Default>(document: &Value, name: &str) -> T {
+    document.get(name).and_then(|part| serde_json::from_value(part.clone()).ok()).unwrap_or_default()
 }
 
 /// A manager reads the version it is to use where it reads everything else.

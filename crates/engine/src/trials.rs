@@ -70,6 +70,7 @@ fn start_test(tx: &mut Tx<'_>, context: &Context, row: &IntegrationRow, actor: &
     let owner = payload_owner(context.organisation, &operation);
     let payload = tx.sealer().seal_leaf(owner, &json!({ "integration": row.id }))?;
     tx.insert_operations(&[NewOperation {
+        gated: false,
         id: operation,
         organisation: context.organisation,
         change: id,

@@ -11,7 +11,7 @@ use conductor_api::types::{
 };
 use conductor_domain::{
     ids::{ChangeId, EventId, OperationId, ResourceId},
-    lifecycle::{ChangeKind, ChangeStatus, OperationStatus, Phase, State, Status},
+    lifecycle::{ChangeKind, ChangeStatus, OperationStatus, Phase, State, Status, available_actions},
     work::Level,
 };
 use conductor_store::{
@@ -131,6 +131,14 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
                     tx.change_in_slot(application, environment, conductor_store::changes::Slot::Running)?;
                 running.map(|running| format!("{} of the same application to end", running.id))
             }
+            (ChangeStatus::ApprovalPending, ..) => tx.pending_approval_of(row.id)?.map(|approval| {
+                let votes = if approval.approvers == 1 {
+                    String::new()
+                } else {
+                    format!(" ({} have to)", approval.approvers)
+                };
+                format!("somebody to agree{votes}: {}", approval.id)
+            }),
             _ => None,
         };
         let warnings = row.plan.as_ref().and_then(|plan| plan.get("warnings")).cloned();
@@ -180,6 +188,9 @@ fn operation_view(tx: &mut Tx<'_>, context: &Context, row: OperationRow) -> Resu
             }
             Some(reasons.join(", "))
         }
+        OperationStatus::ApprovalPending => tx
+            .pending_approval_of(row.change)?
+            .map(|approval| format!("somebody to agree: `conductor approvals approve {}`", approval.id)),
         OperationStatus::Queued => Some(waits_for(tx, context, row.queue)?),
         _ => None,
     };
@@ -223,11 +234,6 @@ fn masked(entries: Option<&Value>) -> Map<String, Value> {
         if conductor_store::is_sealed(&value) { Value::Null } else { value }
     };
     entries.into_iter().map(|(name, value)| (name, hide(value))).collect()
-}
-
-/// Parameters as people wrote them, without the secrets.
-pub(crate) fn shown_parameters(spec: &Value) -> Map<String, Value> {
-    masked(Some(spec)).into_iter().map(|(name, value)| (name, readable(value))).collect()
 }
 
 /// A config as it is shown: the password of an address `scheme://user:password@host` is not.
@@ -283,6 +289,22 @@ fn readable(value: Value) -> Value {
     }
 }
 
+/// Parameters as everybody may see them.
+pub(crate) fn shown_parameters(spec: Option<&Value>) -> Map<String, Value> {
+    masked(spec).into_iter().map(|(name, value)| (name, readable(value))).collect()
+}
+
+/// A resource as people see it, where there is one.
+pub(crate) fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<Option<Resource>> {
+    let here = |row: &ResourceRow| {
+        row.organisation == context.organisation && !row.workload && row.deleted_at.is_none()
+    };
+    match tx.resource(id)?.filter(here) {
+        Some(row) => Ok(resource_views(tx, context, vec![row])?.pop()),
+        None => Ok(None),
+    }
+}
+
 fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) -> Result<Vec<Resource>> {
     let ids: BTreeSet<ResourceId> = rows.iter().map(|row| row.id).collect();
     let mut consumers: BTreeMap<ResourceId, Vec<Consumer>> = BTreeMap::new();
@@ -290,7 +312,11 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
         consumers.entry(row.resource).or_default().push(consumer_view(&row));
     }
     let mut depends_on: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
+    let mut parents: BTreeMap<ResourceId, Vec<ResourceId>> = BTreeMap::new();
     for row in tx.dependencies_of(&ids)? {
+        if row.parent {
+            parents.entry(row.resource).or_default().push(row.on);
+        }
         depends_on.entry(row.resource).or_default().insert(row.on);
     }
     let mut dependents: BTreeMap<ResourceId, BTreeSet<ResourceId>> = BTreeMap::new();
@@ -301,7 +327,8 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
     let mut views = Vec::with_capacity(rows.len());
     for row in rows {
         let version = context.templates.get(tx, row.version, None)?;
-        let parameters = shown_parameters(&row.spec);
+        let parameters = shown_parameters(Some(&row.spec));
+        let facts = crate::hand::facts_of(&row);
         views.push(Resource {
             id: row.id,
             name: row.name,
@@ -327,6 +354,10 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
             kept_by: row.kept_by.to_string(),
             destroy_after: row.destroy_after.filter(|_| row.state == State::Destroy).map(Time),
             protected: row.protected,
+            available_actions: actions(row.state, row.status),
+            parents: parents.remove(&row.id).unwrap_or_default(),
+            facts,
+            observed: observed(row.observed_at, row.drift.as_ref()),
             state_location: locations.remove(&row.id),
             generation: row.generation,
             observed_generation: row.observed_generation,
@@ -338,6 +369,24 @@ fn resource_views(tx: &mut Tx<'_>, context: &Context, rows: Vec<ResourceRow>) ->
         });
     }
     Ok(views)
+}
+
+fn actions(state: State, status: Status) -> Vec<String> {
+    available_actions(state, status).iter().map(|action| (*action).to_owned()).collect()
+}
+
+/// When it was last looked at, and what was not as recorded.
+fn observed(at: Option<i64>, drift: Option<&Value>) -> Option<Value> {
+    let at = at?;
+    let mut attributes = Map::new();
+    for attribute in drift.and_then(|drift| drift["attributes"].as_array()).into_iter().flatten() {
+        let actual = &attribute["actual"];
+        let actual = if conductor_store::is_sealed(actual) { Value::Null } else { actual.clone() };
+        attributes.insert(attribute["path"].as_str().unwrap_or_default().to_owned(), actual);
+    }
+    Some(
+        serde_json::json!({ "at": Time(at), "attributes": attributes, "drift": drift.map(|drift| &drift["kind"]) }),
+    )
 }
 
 /// The states and statuses that show as a phase.
@@ -393,6 +442,12 @@ impl Engine {
                         ChangeKind::Rollback,
                         ChangeKind::Collect,
                         ChangeKind::Pool,
+                        ChangeKind::Resource,
+                        ChangeKind::Proposal,
+                        ChangeKind::Repair,
+                        ChangeKind::Adopt,
+                        ChangeKind::Upgrade,
+                        ChangeKind::Import,
                     ],
                     environment: environment_id(tx, &context, &query)?,
                     application: application_id(tx, &context, &query)?,
@@ -450,10 +505,7 @@ impl Engine {
         let context = self.context.clone();
         self.db
             .read(move |tx| {
-                let row =
-                    tx.resource(id)?.filter(|row| row.organisation == context.organisation && !row.workload);
-                let row = row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))?;
-                Ok(resource_views(tx, &context, vec![row])?.remove(0))
+                resource(tx, &context, id)?.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
             })
             .await
     }

@@ -186,6 +186,7 @@ impl Simulation {
                     environment: environment.into(),
                     application: Some(app.into()),
                     dry_run: false,
+                    keep_protected: false,
                 };
                 match self.engine.destroy(request, "me", None).await {
                     Ok(accepted) => {
@@ -487,6 +488,7 @@ impl Simulation {
                         environment: environment.into(),
                         application: Some(app.into()),
                         dry_run: false,
+                        keep_protected: false,
                     };
                     match self.engine.destroy(request, "me", None).await {
                         Ok(_) | Err(Error::Refused { .. }) => {}

@@ -96,8 +96,12 @@ async fn shared_by_two_and_gone_with_the_last() {
     }
     for (app, expected) in [("app-a", vec!["delete app-a"]), ("app-b", vec!["delete app-b", "delete orders"])]
     {
-        let request =
-            DestroyRequest { environment: "dev".into(), application: Some(app.into()), dry_run: false };
+        let request = DestroyRequest {
+            environment: "dev".into(),
+            application: Some(app.into()),
+            dry_run: false,
+            keep_protected: false,
+        };
         let accepted = engine.destroy(request, "me", None).await.unwrap();
         assert_eq!(work(&engine).await, expected, "{accepted:?}");
         let ended = engine.deployment(accepted.id.unwrap()).await.unwrap();

@@ -25,6 +25,9 @@ impl Failed {
             instance: None,
             code: code.to_string(),
             errors: vec![],
+            reason: None,
+            dependencies: vec![],
+            allowed_actions: vec![],
         }))
     }
 }
@@ -48,6 +51,11 @@ impl From<Error> for Failed {
                     serde_json::from_value(detail[PROBLEMS].clone()).unwrap_or_default();
                 let mut failed = Self::new(status_of(code), code, message);
                 failed.0.errors = errors;
+                failed.0.reason = detail["reason"].as_str().map(str::to_owned);
+                failed.0.dependencies =
+                    serde_json::from_value(detail["dependencies"].clone()).unwrap_or_default();
+                failed.0.allowed_actions =
+                    serde_json::from_value(detail["allowedActions"].clone()).unwrap_or_default();
                 failed
             }
             Error::Unreachable(text) | Error::Busy(text) => {

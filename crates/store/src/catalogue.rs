@@ -110,6 +110,16 @@ impl Tx<'_> {
         Ok(())
     }
 
+    pub fn organisation_document(&mut self, id: OrganisationId) -> Result<Json> {
+        let row = self.query_one("SELECT document FROM organisations WHERE id = $1", params![id])?;
+        row.map_or(Ok(Json::Null), |row| row.json(0))
+    }
+
+    pub fn set_organisation_document(&mut self, id: OrganisationId, document: &Json) -> Result<()> {
+        self.put_one("UPDATE organisations SET document = $2 WHERE id = $1", params![id, document])?;
+        self.stamp_catalogue(id)
+    }
+
     pub fn insert_organisation(
         &mut self,
         id: OrganisationId,

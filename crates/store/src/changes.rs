@@ -1,7 +1,7 @@
 //! Changes: everything that touches the world, one row each.
 
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, EnvironmentId, OrganisationId},
+    ids::{ApplicationId, ChangeId, DomainId, EnvironmentId, OrganisationId},
     lifecycle::{ChangeKind, ChangeStatus},
 };
 use serde_json::Value as Json;
@@ -71,12 +71,14 @@ pub struct ChangeRow {
     pub completed_at: Option<i64>,
     pub updated_at: i64,
     pub cancel_requested_at: Option<i64>,
+    /// Some of its operations wait for somebody's agreement.
+    pub gated: bool,
 }
 
 const CHANGE: &str = "SELECT c.id, c.organisation_id, c.kind, c.environment_id, c.application_id, e.name, a.name, c.status,
     c.slot, c.parent_id, c.owner_id, c.actor, c.commit_sha, c.plan_number, c.plan, c.releases, c.open_operations,
     c.failed_operations, c.error, c.timeout_at, c.rollback, c.created_at, c.started_at, c.completed_at, c.updated_at,
-    c.cancel_requested_at
+    c.cancel_requested_at, c.closed_gates
     FROM changes c LEFT JOIN environments e ON e.id = c.environment_id LEFT JOIN applications a ON a.id = c.application_id";
 
 fn change_row(row: &Row) -> Result<ChangeRow> {
@@ -111,6 +113,7 @@ fn change_row(row: &Row) -> Result<ChangeRow> {
         completed_at: row.opt(23, Row::int)?,
         updated_at: row.int(24)?,
         cancel_requested_at: row.opt(25, Row::int)?,
+        gated: row.flag(26)?,
     })
 }
 
@@ -216,6 +219,34 @@ impl Tx<'_> {
         row.as_ref().map(change_row).transpose()
     }
 
+    /// When somebody last looked at everything in an environment, by the clock.
+    pub fn last_look(&mut self, environment: EnvironmentId) -> Result<Option<i64>> {
+        let row = self.query_one(
+            "SELECT created_at FROM changes WHERE environment_id = $1 AND kind = 'observe' AND actor = 'conductor'
+             ORDER BY id DESC LIMIT 1",
+            params![environment],
+        )?;
+        row.map(|row| row.int(0)).transpose()
+    }
+
+    /// The planning domains of everything that is made or used in an environment.
+    pub fn domains_in(&mut self, environment: EnvironmentId) -> Result<Vec<DomainId>> {
+        let rows = self.query(
+            "SELECT domain_id FROM resources WHERE environment_id = $1 AND state <> 'destroyed'
+             UNION SELECT r.domain_id FROM consumers c JOIN resources r ON r.id = c.resource_id WHERE c.environment_id = $1",
+            params![environment],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+
+    /// Everything that is under way in an environment.
+    pub fn open_changes_in(&mut self, environment: EnvironmentId) -> Result<Vec<ChangeRow>> {
+        let sql = format!(
+            "{CHANGE} WHERE c.environment_id = $1 AND c.status IN ('pending', 'approval_pending', 'in_progress') ORDER BY c.id"
+        );
+        self.query(&sql, params![environment])?.iter().map(change_row).collect()
+    }
+
     /// Waiting changes whose turn has come.
     pub fn promotable_changes(&mut self) -> Result<Vec<ChangeId>> {
         let rows = self.query(
@@ -279,14 +310,14 @@ impl Tx<'_> {
         )
     }
 
-    /// Takes operations off the open ones and tells how many are left.
-    pub fn count_down(&mut self, id: ChangeId, closed: i64, failed: i64, now: i64) -> Result<i64> {
+    /// Takes operations off the open ones and tells how many are left, and whether some wait for agreement.
+    pub fn count_down(&mut self, id: ChangeId, closed: i64, failed: i64, now: i64) -> Result<(i64, bool)> {
         let row = self.query_one(
             "UPDATE changes SET open_operations = open_operations - $2, failed_operations = failed_operations + $3,
-                 updated_at = $4 WHERE id = $1 RETURNING open_operations",
+                 updated_at = $4 WHERE id = $1 RETURNING open_operations, closed_gates",
             params![id, closed, failed, now],
         )?;
-        row.map_or(Ok(-1), |row| row.int(0))
+        row.map_or(Ok((-1, false)), |row| Ok((row.int(0)?, row.flag(1)?)))
     }
 
     pub fn set_change_error(&mut self, id: ChangeId, error: &Json) -> Result<()> {
@@ -411,7 +442,7 @@ impl Tx<'_> {
     pub fn owned_changes(&mut self) -> Result<Vec<(ChangeId, Uuid)>> {
         let rows = self.query(
             "SELECT id, owner_id FROM changes WHERE owner_id IS NOT NULL
-             AND status IN ('pending', 'approval_pending', 'in_progress') ORDER BY id",
+             AND status IN ('pending', 'in_progress') ORDER BY id",
             &[],
         )?;
         rows.iter().map(|row| Ok((row.id(0)?, row.id(1)?))).collect()

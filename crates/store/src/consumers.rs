@@ -240,3 +240,14 @@ fn names(outputs: &BTreeSet<String>) -> Json {
 fn read_names(row: &Row, column: usize) -> Result<BTreeSet<String>> {
     Ok(serde_json::from_value(row.json(column)?).unwrap_or_default())
 }
+
+impl Tx<'_> {
+    /// What a change is giving up.
+    pub fn leaving_of(&mut self, change: ChangeId) -> Result<BTreeSet<ResourceId>> {
+        let rows = self.query(
+            "SELECT resource_id FROM consumers WHERE change_id = $1 AND state = 'leaving'",
+            params![change],
+        )?;
+        rows.iter().map(|row| row.id(0)).collect()
+    }
+}

@@ -3,6 +3,7 @@
 //! A use case is a closure over [`Tx`] run by [`Db::write`]; one file per aggregate holds its statements.
 
 pub mod alerts;
+pub mod approvals;
 pub mod audit;
 pub mod catalogue;
 pub mod changes;
@@ -23,6 +24,7 @@ pub mod operations;
 pub mod pools;
 mod postgres;
 pub mod principals;
+pub mod proposals;
 mod request;
 pub mod resources;
 mod seal;

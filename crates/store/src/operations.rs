@@ -24,6 +24,8 @@ pub struct NewOperation {
     /// The end of its change gives up uses of resources.
     pub releasing: bool,
     pub queue: Option<i64>,
+    /// Somebody has to agree first.
+    pub gated: bool,
     pub open_predecessors: i64,
     pub retries: i64,
     pub payload: Option<Json>,
@@ -33,7 +35,11 @@ pub struct NewOperation {
 impl NewOperation {
     fn status(&self) -> OperationStatus {
         let ready = self.open_predecessors == 0 && self.queue.is_some();
-        if ready { OperationStatus::Queued } else { OperationStatus::Blocked }
+        match ready {
+            true if self.gated => OperationStatus::ApprovalPending,
+            true => OperationStatus::Queued,
+            false => OperationStatus::Blocked,
+        }
     }
 
     fn values(&self) -> Vec<Value> {
@@ -61,6 +67,7 @@ impl NewOperation {
             0i64.into(),
             self.payload.as_ref().into(),
             self.now.into(),
+            self.gated.then_some("closed").into(),
         ]
     }
 }
@@ -87,6 +94,10 @@ pub struct OperationRow {
     pub cancel_requested_at: Option<i64>,
     pub result_digest: Option<Vec<u8>>,
     pub releasing: bool,
+    /// It waits, or will wait, for somebody's agreement.
+    pub gated: bool,
+    /// What it would have been given when somebody agreed.
+    pub asked_digest: Option<Vec<u8>>,
     pub payload: Option<Json>,
     pub error: Option<Json>,
     pub created_at: i64,
@@ -97,7 +108,7 @@ pub struct OperationRow {
 const COLUMNS: &str = "o.id, o.organisation_id, o.change_id, o.resource_id, o.kind, o.status, o.generation,
     o.conditional, o.queue_id, o.open_predecessors, o.attempt, o.retries, o.not_before, o.worker_id, o.fence, o.renewals,
     o.lines, o.cancel_requested_at, o.result_digest, o.payload, o.error, o.created_at, o.started_at, o.completed_at,
-    o.releasing";
+    o.releasing, o.gate, o.asked_digest";
 
 fn operation_row(row: &Row) -> Result<OperationRow> {
     Ok(OperationRow {
@@ -126,6 +137,8 @@ fn operation_row(row: &Row) -> Result<OperationRow> {
         started_at: row.opt(22, Row::int)?,
         completed_at: row.opt(23, Row::int)?,
         releasing: row.flag(24)?,
+        gated: row.opt(25, Row::text)? == Some("closed"),
+        asked_digest: row.opt(26, Row::bytes)?.map(<[u8]>::to_vec),
     })
 }
 
@@ -191,7 +204,7 @@ impl Tx<'_> {
         self.put_rows(
             "INSERT INTO operations (id, organisation_id, change_id, plan_number, resource_id, kind, prev_status, status,
                  generation, conditional, releasing, queue_id, open_predecessors, attempt, retries, not_before, fence,
-                 renewals, lines, lease_ms, payload, created_at) VALUES",
+                 renewals, lines, lease_ms, payload, created_at, gate) VALUES",
             &rows, "")
     }
 
@@ -241,8 +254,8 @@ impl Tx<'_> {
         let Some(row) = self.query_one(&sql, params![id])? else { return Ok(None) };
         Ok(Some(LockedOperation {
             row: operation_row(&row)?,
-            inputs: row.opt(25, Row::bytes)?.map(<[u8]>::to_vec),
-            journaled: row.flag(26)?,
+            inputs: row.opt(27, Row::bytes)?.map(<[u8]>::to_vec),
+            journaled: row.flag(28)?,
         }))
     }
 
@@ -310,17 +323,27 @@ impl Tx<'_> {
                 "SELECT {COLUMNS}, (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id
                      WHERE c.id = o.change_id) FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
                  AND o.not_before <= $1{but}{mine}
+                 AND NOT EXISTS (SELECT 1 FROM operations r WHERE r.resource_id = o.resource_id AND r.status = 'in_progress')
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
             &values,
         )?;
-        rows.iter().map(|row| Ok((operation_row(row)?, row.opt(25, Row::text)?.map(str::to_owned)))).collect()
+        rows.iter().map(|row| Ok((operation_row(row)?, row.opt(27, Row::text)?.map(str::to_owned)))).collect()
     }
 
     /// When the next one that is held back by a retry's pause becomes ready.
     pub fn next_ready_at(&mut self) -> Result<Option<i64>> {
         let row = self.query_one("SELECT min(not_before) FROM operations WHERE status = 'queued'", &[])?;
         row.map_or(Ok(None), |row| row.opt(0, Row::int))
+    }
+
+    /// Raises the fence for a look at what is there: nothing else of it moves.
+    pub fn raise_fence_to_look(&mut self, resource: ResourceId) -> Result<Option<i64>> {
+        let row = self.query_one(
+            "UPDATE resources SET fence = fence + 1 WHERE id = $1 AND state = 'provisioned' RETURNING fence",
+            params![resource],
+        )?;
+        row.map(|row| row.int(0)).transpose()
     }
 
     /// Raises the fence of the resource; `None` when it is not where the operation expects it.
@@ -403,6 +426,11 @@ impl Tx<'_> {
     pub fn journal(&mut self, id: OperationId) -> Result<Option<Vec<u8>>> {
         let row = self.query_one("SELECT journal FROM operations WHERE id = $1", params![id])?;
         row.map_or(Ok(None), |row| Ok(row.opt(0, Row::bytes)?.map(<[u8]>::to_vec)))
+    }
+
+    /// What an operation would be given as things are: what somebody agrees to.
+    pub fn set_asked_digest(&mut self, id: OperationId, digest: &[u8]) -> Result<()> {
+        self.put_one("UPDATE operations SET asked_digest = $2 WHERE id = $1", params![id, digest])
     }
 
     /// The end of an operation, from the status it must still have.

@@ -559,8 +559,12 @@ impl Tx<'_> {
         )
     }
 
-    pub fn set_drift(&mut self, id: ResourceId, drift: Option<&Json>) -> Result<()> {
-        self.put_one("UPDATE resources SET drift = $2 WHERE id = $1", params![id, drift])
+    /// What was found not to be what is on record.
+    pub fn drifting(&mut self, organisation: OrganisationId) -> Result<Vec<ResourceRow>> {
+        let sql = format!(
+            "{RESOURCE} WHERE r.organisation_id = $1 AND r.drift IS NOT NULL ORDER BY r.id LIMIT 200"
+        );
+        self.query(&sql, params![organisation])?.iter().map(resource_row).collect()
     }
 
     pub fn set_outputs(&mut self, id: ResourceId, outputs: &Json, now: i64) -> Result<()> {
@@ -570,8 +574,18 @@ impl Tx<'_> {
         )
     }
 
+    /// Nothing has to be run for it: what is desired is there.
+    pub fn apply_idle(&mut self, id: ResourceId, generation: i64, now: i64) -> Result<()> {
+        self.put_one(
+            "UPDATE resources SET prev_state = state, state = 'provisioned', place = 'live', status = 'done',
+                 observed_generation = $2, applied_spec = spec, applied_version_id = template_version_id, error = NULL,
+                 outputs = coalesce(outputs, '{}'), updated_at = $3 WHERE id = $1 AND status = 'queued'",
+            params![id, generation, now],
+        )
+    }
+
     /// Something that somebody else looks after: there, with its outputs, and never destroyed from here.
-    pub fn register_resource(
+    pub fn keep_external(
         &mut self,
         id: ResourceId,
         external_id: Option<&str>,
@@ -579,9 +593,7 @@ impl Tx<'_> {
         now: i64,
     ) -> Result<()> {
         self.put_one(
-            "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = generation,
-                 applied_spec = spec, applied_version_id = template_version_id, outputs = $3, external_id = $2,
-                 updated_at = $4 WHERE id = $1 AND state = 'provision' AND status = 'queued'",
+            "UPDATE resources SET kept_by = 'external', outputs = $3, external_id = $2, updated_at = $4 WHERE id = $1",
             params![id, external_id, outputs, now],
         )
     }

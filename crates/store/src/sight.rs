@@ -68,7 +68,7 @@ fn resource(places: &[SeenPlace], table: &str, values: &mut Vec<Value>) -> Strin
 }
 
 impl Sight {
-    /// ` AND (…)` for a query over changes; nothing when everything is seen.
+    /// ` AND (…)` for a query over changes, or whatever else names both; nothing when everything is seen.
     pub(crate) fn of_changes(&self, table: &str, values: &mut Vec<Value>) -> String {
         match self {
             Self::Everything => String::new(),
@@ -81,6 +81,18 @@ impl Sight {
             Self::Everything => String::new(),
             Self::Places(places) => format!(" AND ({})", resource(places, table, values)),
         }
+    }
+
+    /// A proposal belongs to its resource.
+    pub(crate) fn of_proposals(&self, values: &mut Vec<Value>) -> String {
+        let Self::Places(places) = self else {
+            return String::new();
+        };
+        let resource = resource(places, "seen_resource", values);
+        format!(
+            " AND EXISTS (SELECT 1 FROM resources seen_resource WHERE seen_resource.id = proposals.resource_id
+                 AND ({resource}))"
+        )
     }
 
     /// For what refers to a change, a resource or both.

@@ -55,7 +55,7 @@ macro_rules! from_id {
 
 from_id! {
     OrganisationId EnvironmentId ApplicationId TemplateId TemplateVersionId RuleId ResourceId ChangeId OperationId
-    WorkerId TokenId PrincipalId EventId DomainId IntegrationId PoolId WorkspaceId
+    WorkerId TokenId PrincipalId EventId DomainId IntegrationId PoolId WorkspaceId ApprovalId ProposalId
 }
 
 /// Builds the parameters of a statement: `params![id, "text", Some(3)]`.

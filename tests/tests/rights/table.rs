@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use conductor_tests::{Api, House, Score, Shape, eventually, quick, seconds};
 use serde_json::{Value, json};
 
+const CHECKS: &str = "POST /drift/checks";
+
 const ROLES: [&str; 4] = ["read", "write", "admin", "owner"];
 
 /// Environment and application a role is held on; the things that are called about belong to `web` in `dev`.
@@ -30,9 +32,11 @@ enum Takes {
     Named(&'static str),
     /// The same, for something with an id: who may not even read it is told that it is not there.
     Thing(&'static str),
+    /// This role on all of `dev`, for something of its own with an id.
+    ThingOfAll(&'static str),
 }
 
-use Takes::{Environment, Named, Organisation, Somewhere, Thing};
+use Takes::{Environment, Named, Organisation, Somewhere, Thing, ThingOfAll};
 
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
@@ -63,11 +67,12 @@ impl Holder {
         let let_in = match takes {
             Somewhere(role) => self.is(role),
             Organisation(role) => self.is(role) && self.covers(None, None),
-            Environment(role) => self.is(role) && self.covers(Some("dev"), None),
+            Environment(role) | ThingOfAll(role) => self.is(role) && self.covers(Some("dev"), None),
             Named(role) | Thing(role) => self.is(role) && self.covers(Some("dev"), Some("web")),
         };
         match takes {
             _ if let_in => Outcome::LetIn,
+            ThingOfAll(_) if !self.covers(Some("dev"), None) => Outcome::NotThere,
             Thing(_) if !self.covers(Some("dev"), Some("web")) => Outcome::NotThere,
             _ => Outcome::Refused,
         }
@@ -79,6 +84,8 @@ struct Things {
     deployment: String,
     resource: String,
     operation: String,
+    proposal: String,
+    approval: String,
 }
 
 struct Case {
@@ -95,7 +102,7 @@ fn case(route: &str, takes: Takes, path: &str, body: Value) -> Case {
 /// One or more for each route. Who is let in does no harm: what they ask for cannot be done, or has been done.
 #[allow(clippy::too_many_lines, reason = "a table")]
 fn cases(things: &Things) -> Vec<Case> {
-    let Things { deployment, resource, operation } = things;
+    let Things { deployment, resource, operation, proposal, approval } = things;
     let fine = Score::new("web").thing("db", json!({})).text();
     let impossible = Score::new("web").with("db", json!({ "type": "nothing-like-it" })).text();
     let push = json!({ "ref": "refs/heads/main", "after": "a".repeat(40), "repository": {} });
@@ -103,6 +110,11 @@ fn cases(things: &Things) -> Vec<Case> {
     let rule = json!({ "document": { "kind": "Rule", "name": "r", "template": "nothing" } });
     let own = json!({ "document": { "kind": "Environment", "name": "dev", "type": "development" } });
     let pool = json!({ "document": { "kind": "Pool", "name": "warm", "environment": "dev", "template": "nothing", "size": 0 } });
+    let made = json!({ "template": "nothing", "name": "x", "environment": "dev" });
+    let registered = json!({ "type": "thing", "name": "", "environment": "dev" });
+    let (dry, fixed) = (json!({ "dryRun": true }), json!({ "name": "never changes" }));
+    let decision = json!({ "comment": "no", "digest": "of something else" });
+    let this = json!({ "resources": [resource] });
     let of = |what: &str| format!("/resources/{resource}{what}");
     let mut all = vec![
         case(
@@ -185,7 +197,47 @@ fn cases(things: &Things) -> Vec<Case> {
         ),
         case("DELETE /resources/{id}/states/lock", Thing("admin"), &of("/states/lock"), none()),
         case("GET /operations", Somewhere("read"), "/operations", none()),
+        case("POST /resources", Environment("write"), "/resources", made),
+        case("POST /registrations", Environment("write"), "/registrations", registered),
+        case("PATCH /resources/{id}", Thing("write"), &of(""), json!({ "description": "it" })),
+        case("PATCH /resources/{id}", Thing("admin"), &of(""), json!({ "owner": "ann" })),
+        case("POST /resources/{id}/destroy", Thing("read"), &of("/destroy"), dry),
+        case("POST /resources/{id}/destroy", Thing("admin"), &of("/destroy"), none()),
+        case("POST /resources/{id}/recreate", Thing("write"), &of("/recreate"), none()),
+        case("POST /resources/{id}/retry", Thing("write"), &of("/retry"), none()),
+        case("DELETE /resources/{id}", Thing("admin"), &of(""), none()),
+        case("POST /resources/{id}/protect", Thing("write"), &of("/protect"), none()),
+        case("POST /resources/{id}/unprotect", Thing("admin"), &of("/unprotect"), none()),
+        case("POST /resources/{id}/proposals", Thing("write"), &of("/proposals"), fixed.clone()),
+        case("GET /resources/{id}/revisions", Thing("read"), &of("/revisions"), none()),
+        case("GET /resources/{id}/revisions/{a}/diff/{b}", Thing("read"), &of("/revisions/1/diff/1"), none()),
+        case(
+            "POST /resources/{id}/revisions/{number}/rollback",
+            Thing("write"),
+            &of("/revisions/999/rollback"),
+            none(),
+        ),
+        case("GET /approvals", Somewhere("read"), "/approvals", none()),
+        case("GET /approvals/{id}", ThingOfAll("read"), &format!("/approvals/{approval}"), none()),
+        case("GET /proposals", Somewhere("read"), "/proposals", none()),
+        case("GET /proposals/{id}", Thing("read"), &format!("/proposals/{proposal}"), none()),
+        case("PATCH /proposals/{id}", Thing("write"), &format!("/proposals/{proposal}"), fixed),
+        case("GET /drift", Somewhere("read"), "/drift", none()),
     ];
+    for what in ["approve", "reject"] {
+        let route = format!("POST /approvals/{{id}}/{what}");
+        let path = format!("/approvals/{approval}/{what}");
+        all.push(case(&route, ThingOfAll("admin"), &path, decision.clone()));
+    }
+    // Dropped by the first, it cannot be carried out by the others.
+    for what in ["dry-run", "discard", "submit", "merge"] {
+        let route = format!("POST /proposals/{{id}}/{what}");
+        all.push(case(&route, Thing("write"), &format!("/proposals/{proposal}/{what}"), none()));
+    }
+    for what in ["repair", "adopt", "ignore"] {
+        let route = format!("POST /drift/{what}");
+        all.push(case(&route, Thing("write"), &format!("/drift/{what}"), this.clone()));
+    }
     for list in
         ["organisations", "environments", "applications", "templates", "rules", "pools", "integrations"]
     {
@@ -207,6 +259,10 @@ fn cases(things: &Things) -> Vec<Case> {
     all.push(case("DELETE /pools/{name}", Environment("admin"), "/pools/warm", none()));
     let destroy = json!({ "environment": "dev", "application": "web" });
     all.push(case("POST /destroys", Named("admin"), "/destroys", destroy));
+    // There is nothing left to look at.
+    let web = json!({ "environment": "dev", "application": "web" });
+    all.push(case(CHECKS, Named("write"), "/drift/checks", web));
+    all.push(case(CHECKS, Thing("write"), "/drift/checks", this));
     all
 }
 
@@ -228,9 +284,15 @@ fn call(api: &Api, case: &Case) -> (Outcome, String) {
     let body = if method == "GET" { String::new() } else { case.body.to_string() };
     let reply = api.call(method, &format!("/api/v1{}", case.path), &headers, body);
     assert!(reply.status < 500 && reply.status != 401, "{} {}: {}", case.route, reply.status, reply.text);
-    let not_there = [("deployment", "dep_"), ("resource", "res_"), ("operation", "op_")]
-        .iter()
-        .any(|(what, prefix)| reply.text.contains(&format!("there is no {what} `{prefix}")));
+    let not_there = [
+        ("deployment", "dep_"),
+        ("resource", "res_"),
+        ("operation", "op_"),
+        ("proposal", "prop_"),
+        ("approval", "apr_"),
+    ]
+    .iter()
+    .any(|(what, prefix)| reply.text.contains(&format!("there is no {what} `{prefix}")));
     let outcome = match reply.status {
         403 => {
             let detail = reply.problem(403)["detail"].as_str().unwrap_or_default().to_owned();
@@ -257,8 +319,21 @@ fn furnished(shape: Shape) -> (House, Things) {
     place.deploy(&Score::new("other").thing("db", json!({})).text());
     let deployment = made["id"].as_str().expect("an id").to_owned();
     let operations = place.json(&["operations", "list", "--deployment", &deployment]);
+    let resource = made["resources"][0]["resource"].as_str().expect("a resource").to_owned();
+    let api = house.api();
+    let proposed =
+        api.post(&format!("/api/v1/resources/{resource}/proposals"), &json!({ "set": { "note": "b" } }));
+    assert_eq!(proposed.status, 201, "{}", proposed.text);
+    let gated = house.place.world.template("gated", "approval: { create: required }\n");
+    place.apply("gated", &gated);
+    let asked = json!({ "template": "gated", "name": "asked", "environment": "dev" });
+    let asked = api.post("/api/v1/resources", &asked);
+    assert_eq!(asked.status, 202, "{}", asked.text);
+    let waiting = api.get("/api/v1/approvals?status=pending").json();
     let things = Things {
-        resource: made["resources"][0]["resource"].as_str().expect("a resource").to_owned(),
+        proposal: proposed.json()["id"].as_str().expect("a proposal").to_owned(),
+        approval: waiting["items"][0]["id"].as_str().expect("an approval").to_owned(),
+        resource,
         operation: operations[0]["id"].as_str().expect("an operation").to_owned(),
         deployment,
     };
@@ -286,6 +361,11 @@ fn holders(house: &House) -> Vec<Holder> {
     all
 }
 
+fn destroying(house: &House) -> i64 {
+    house
+        .count("SELECT count(*) FROM changes WHERE kind = 'destroy' AND status IN ('pending', 'in_progress')")
+}
+
 fn check_every_route(shape: Shape) {
     let (house, things) = furnished(shape);
     let (admin, holders, cases) = (house.api(), holders(&house), cases(&things));
@@ -294,6 +374,9 @@ fn check_every_route(shape: Shape) {
     let worker = admin.with_token(house.worker_token());
     let mut wrong = Vec::new();
     for case in &cases {
+        if case.route == CHECKS {
+            eventually("web is gone", seconds(30), || (destroying(&house) == 0).then_some(()));
+        }
         let (outcome, text) = call(&worker, case);
         if outcome != Outcome::Refused {
             wrong.push(format!("{} by a worker: {text}", case.route));
@@ -315,7 +398,11 @@ fn check_every_route(shape: Shape) {
     }
     let first: Vec<&str> = wrong.iter().map(String::as_str).take(20).collect();
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), first.join("\n"));
-    eventually("web is gone", seconds(30), || (house.open() == 0).then_some(()));
+    eventually("web is gone", seconds(30), || {
+        let open =
+            "SELECT count(*) FROM changes WHERE kind = 'destroy' AND status IN ('pending', 'in_progress')";
+        (house.count(open) == 0).then_some(())
+    });
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand};
 use conductor_api::client::ListFilter;
 
+use super::{CreateFlags, FactFlags, OneFlags, RegisterFlags};
+
 /// What a list is narrowed to, the same for every list.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ListFlags {
@@ -92,6 +94,44 @@ pub enum ResourcesCommand {
     },
     /// Tell the life of a resource: why it exists, what keeps it, what happened to it
     Why {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+    /// Make a resource from a template
+    #[command(
+        after_help = "Examples:\n  conductor resources create --template vpc --name main --env dev --set cidr=10.0.0.0/16"
+    )]
+    Create(Box<CreateFlags>),
+    /// Make known something that Conductor does not manage
+    #[command(
+        after_help = "Examples:\n  conductor resources register --type postgres --name legacy --env dev \\\n    --external-id db-7 --output host=db.internal --secret password=…"
+    )]
+    Register(Box<RegisterFlags>),
+    /// Change what is said of a resource: owner, team, labels, tags, description
+    Describe {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+        #[command(flatten)]
+        facts: Box<FactFlags>,
+    },
+    /// Take a resource away; whatever needs it is in the way
+    Destroy(OneFlags),
+    /// Make a destroyed or rejected resource again
+    Recreate(OneFlags),
+    /// Try its last step again that failed
+    Retry(OneFlags),
+    /// Forget a destroyed resource; the audit trail stays
+    Delete {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+    /// Keep a resource from being destroyed
+    Protect {
+        #[arg(value_name = "ID_OR_NAME")]
+        id: String,
+    },
+    /// Let a resource be destroyed again
+    Unprotect {
         #[arg(value_name = "ID_OR_NAME")]
         id: String,
     },

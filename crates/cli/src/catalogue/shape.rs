@@ -66,8 +66,9 @@ const KINDS: [Kind; 7] = [
     },
     Kind {
         name: "Template",
-        required: &["type", "manager"],
+        required: &["type"],
         optional: &[
+            "manager",
             "class",
             "version",
             "config",

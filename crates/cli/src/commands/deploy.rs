@@ -103,11 +103,12 @@ pub async fn destroy(
     environment: String,
     application: Option<String>,
     dry_run: bool,
+    keep_protected: bool,
 ) -> Outcome {
     let screen = &context.screen;
     let asks = !dry_run && confirm::asks(screen, "destroy")?;
     let connection = if dry_run { context.look().await? } else { context.connect().await? };
-    let mut request = DestroyRequest { environment, application, dry_run: true };
+    let mut request = DestroyRequest { environment, application, dry_run: true, keep_protected };
     if dry_run || asks {
         let preview = connection.client.destroy(&request).await?;
         if dry_run {

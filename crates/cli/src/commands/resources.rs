@@ -7,7 +7,10 @@ use conductor_api::{
 use conductor_domain::{ids::ResourceId, nearest};
 use serde_json::json;
 
-use super::Context;
+use super::{
+    Context,
+    by_hand::{self, Deed},
+};
 use crate::{
     args::{ListFlags, ResourcesCommand},
     failure::{Failure, Outcome},
@@ -16,6 +19,18 @@ use crate::{
 
 pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
     let screen = &context.screen;
+    let command = match command {
+        ResourcesCommand::Create(flags) => return by_hand::create(context, *flags).await,
+        ResourcesCommand::Register(flags) => return by_hand::register(context, *flags).await,
+        ResourcesCommand::Describe { id, facts } => return by_hand::describe(context, &id, &facts).await,
+        ResourcesCommand::Destroy(flags) => return by_hand::act(context, flags, Deed::Destroy).await,
+        ResourcesCommand::Recreate(flags) => return by_hand::act(context, flags, Deed::Recreate).await,
+        ResourcesCommand::Retry(flags) => return by_hand::act(context, flags, Deed::Retry).await,
+        ResourcesCommand::Delete { id } => return by_hand::delete(context, &id).await,
+        ResourcesCommand::Protect { id } => return by_hand::protect(context, &id, true).await,
+        ResourcesCommand::Unprotect { id } => return by_hand::protect(context, &id, false).await,
+        other => other,
+    };
     let changes = matches!(command, ResourcesCommand::Undelete { .. });
     let connection = if changes { context.connect().await? } else { context.look().await? };
     let client = &connection.client;
@@ -40,6 +55,7 @@ pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
             });
         }
         ResourcesCommand::Why { id } => why(context, client, &id).await?,
+        _ => {}
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::{
     resolve::{Ask, Wanted},
 };
 use crate::{
+    catalogue::NO_MANAGER,
     expr::Params,
     ids::{OperationId, ResourceId},
     lifecycle::{ConsumerState, KeptBy, OperationKind, State, Status},
@@ -175,7 +176,7 @@ impl Differ<'_> {
             kind,
             generation,
             conditional,
-            manager: manager.map(str::to_owned),
+            manager: manager.filter(|manager| *manager != NO_MANAGER).map(str::to_owned),
             loosely_after: loosely.difference(&after).copied().collect(),
             after: after.into_iter().collect(),
             waits,

@@ -101,7 +101,8 @@ impl Differ<'_> {
                 self.plan.effects.push(Effect::Depend { resource: id, on });
             }
         }
-        if anyway && action == Action::None && self.plan.operations.is_empty() && self.problems.is_empty() {
+        let idle = matches!(action, Action::None | Action::Reuse) && self.plan.operations.is_empty();
+        if anyway && idle && self.problems.is_empty() {
             let shape = self.shape(wanted, Some(resource), id, vec![], Take::AsAsked);
             self.operate(&shape, resource, OperationKind::Update, false);
             return Ok((id, Action::Update, "it is applied once more".to_owned()));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    approval::ApprovalPolicy,
     catalogue::{Rule, TemplateVersion},
     expr::Params,
     ids::{
@@ -65,6 +66,8 @@ pub struct EnvironmentView {
     pub domain: DomainId,
     /// How long a destruction waits here for somebody to think again, in microseconds.
     pub grace: i64,
+    /// Who has to agree to what here.
+    pub approval: ApprovalPolicy,
 }
 
 #[derive(Clone, Debug)]

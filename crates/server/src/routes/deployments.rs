@@ -65,11 +65,7 @@ pub async fn destroy(
     headers: HeaderMap,
     Body(request): Body<DestroyRequest>,
 ) -> Answer<impl IntoResponse> {
-    let (environment, application) = (Some(request.environment.as_str()), request.application.as_deref());
-    match request.dry_run {
-        true => caller.needs(Role::Read, environment, application)?,
-        false => caller.needs_to_destroy(environment, application, false)?,
-    }
+    app.engine.allow_destruction(&caller, &request).await?;
     let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
     Ok((StatusCode::ACCEPTED, Json(app.engine.destroy(request, &caller.name, key).await?)))
 }

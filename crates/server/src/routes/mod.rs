@@ -8,6 +8,7 @@ pub mod health;
 mod hooks;
 pub mod identity;
 mod integrations;
+mod life;
 mod objects;
 pub mod states;
 mod tokens;
@@ -38,8 +39,33 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(deployments::retry))
         .routes(routes!(deployments::logs))
         .routes(routes!(deployments::events))
-        .routes(routes!(objects::resources))
-        .routes(routes!(objects::resource))
+        .routes(routes!(objects::resources, life::make))
+        .routes(routes!(objects::resource, life::describe, life::delete))
+        .routes(routes!(life::register))
+        .routes(routes!(life::destroy))
+        .routes(routes!(life::recreate))
+        .routes(routes!(life::retry))
+        .routes(routes!(life::protect))
+        .routes(routes!(life::unprotect))
+        .routes(routes!(life::approvals))
+        .routes(routes!(life::approval))
+        .routes(routes!(life::approve))
+        .routes(routes!(life::reject))
+        .routes(routes!(life::propose))
+        .routes(routes!(life::proposals))
+        .routes(routes!(life::proposal, life::edit_proposal))
+        .routes(routes!(life::try_proposal))
+        .routes(routes!(life::submit_proposal))
+        .routes(routes!(life::merge_proposal))
+        .routes(routes!(life::discard_proposal))
+        .routes(routes!(life::revisions))
+        .routes(routes!(life::revision_diff))
+        .routes(routes!(life::roll_back))
+        .routes(routes!(life::check_drift))
+        .routes(routes!(life::drifts))
+        .routes(routes!(life::repair_drift))
+        .routes(routes!(life::adopt_drift))
+        .routes(routes!(life::ignore_drift))
         .routes(routes!(objects::add_consumer))
         .routes(routes!(objects::remove_consumer))
         .routes(routes!(objects::undelete))

@@ -7,7 +7,12 @@ ALTER TABLE resources ADD COLUMN deleted_at BIGINT;
 -- Which attributes were found to differ, and what was decided about them.
 ALTER TABLE resources ADD COLUMN drift TEXT;
 ALTER TABLE dependencies ADD COLUMN parent BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE changes ADD COLUMN closed_gates BIGINT NOT NULL DEFAULT 0;
+-- What it would have been given when somebody was asked to agree.
+ALTER TABLE operations ADD COLUMN asked_digest BYTEA;
 CREATE INDEX resources_drifting ON resources (environment_id, id) WHERE drift IS NOT NULL;
+CREATE INDEX changes_open_by_environment ON changes (environment_id)
+  WHERE status IN ('pending', 'approval_pending', 'in_progress');
 CREATE INDEX consumers_by_environment ON consumers (environment_id);
 
 -- Somebody has to agree before some operations of a plan run.
