@@ -2,6 +2,7 @@
 
 mod alerts;
 mod api;
+mod audit;
 mod changes;
 mod chaos;
 mod crashes;
@@ -12,6 +13,7 @@ mod hostile;
 mod logs;
 mod pool_races;
 mod races;
+mod rights;
 mod secrets;
 mod sharing;
 mod sharing_races;

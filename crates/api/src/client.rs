@@ -10,10 +10,10 @@ use conductor_domain::ids::{ChangeId, OperationId, ResourceId, TokenId};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::types::{
-    Alert, Application, Applied, ApplyRequest, AuditEntry, AuditReport, CancelRequest, Consumer,
-    ConsumerRequest, Deployment, DeploymentRequest, DestroyRequest, Environment, Event, Integration, LogPage,
-    Operation, OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff,
-    StateRollback, StateVersion, Template, Token, TokenRequest, WorkerInfo,
+    Alert, Application, Applied, ApplyRequest, AuditEntry, AuditExport, AuditReport, CancelRequest, Consumer,
+    ConsumerRequest, Deployment, DeploymentRequest, DestroyRequest, Environment, Event, Grant, Integration,
+    LogPage, Operation, OutputsByRequirement, Page, Pool, Problem, Resource, Rule, SilenceRequest, StateDiff,
+    StateRollback, StateVersion, Template, Time, Token, TokenRequest, WorkerInfo,
 };
 
 #[derive(Clone, Debug)]
@@ -89,6 +89,18 @@ pub struct ListFilter {
     pub resource: Option<String>,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
+}
+
+/// Which part of the audit trail.
+#[derive(Clone, Debug, Default)]
+pub struct AuditFilter {
+    /// From its end backwards.
+    pub newest: bool,
+    pub actor: Option<String>,
+    pub kind: Option<String>,
+    pub deployment: Option<String>,
+    pub resource: Option<String>,
+    pub since: Option<Time>,
 }
 
 impl ListFilter {
@@ -331,9 +343,23 @@ impl Client {
         self.send("POST", format!("/alerts/{}/silence", escape(name)), &SilenceRequest { seconds }).await
     }
 
-    /// The audit chain after a place, one page.
-    pub async fn audit(&self, after: Option<&str>) -> ClientResult<Page<AuditEntry>> {
-        self.get(format!("/audit{}", query(&[("cursor", after.map(str::to_owned))]))).await
+    /// The audit chain beyond a place, one page.
+    pub async fn audit(&self, filter: &AuditFilter, cursor: Option<&str>) -> ClientResult<Page<AuditEntry>> {
+        let query = query(&[
+            ("newest", filter.newest.then(|| "true".to_owned())),
+            ("actor", filter.actor.clone()),
+            ("kind", filter.kind.clone()),
+            ("deployment", filter.deployment.clone()),
+            ("resource", filter.resource.clone()),
+            ("since", filter.since.map(|at| at.to_string())),
+            ("cursor", cursor.map(str::to_owned)),
+        ]);
+        self.get(format!("/audit{query}")).await
+    }
+
+    /// Whether exported entries, in order, are what was sealed.
+    pub async fn verify_export(&self, entries: &[AuditEntry]) -> ClientResult<AuditReport> {
+        self.send("POST", "/audit/verify".into(), &AuditExport { entries: entries.to_vec() }).await
     }
 
     pub async fn verify_audit(&self) -> ClientResult<AuditReport> {
@@ -375,6 +401,22 @@ impl Client {
 
     pub async fn tokens(&self) -> ClientResult<Vec<Token>> {
         self.list("/tokens", &ListFilter::default()).await
+    }
+
+    /// Gives a token's holder a role in a place, instead of the one held there before.
+    pub async fn grant(&self, id: TokenId, grant: &Grant) -> ClientResult<Token> {
+        self.send("POST", format!("/tokens/{id}/grants"), grant).await
+    }
+
+    /// Takes away what a token's holder was granted in exactly this place.
+    pub async fn take_grant(
+        &self,
+        id: TokenId,
+        environment: Option<String>,
+        application: Option<String>,
+    ) -> ClientResult<Token> {
+        let query = query(&[("env", environment), ("app", application)]);
+        self.call("DELETE", format!("/tokens/{id}/grants{query}"), Bytes::new()).await
     }
 
     pub async fn revoke_token(&self, id: TokenId) -> ClientResult<()> {

@@ -1,6 +1,7 @@
 //! What people and scripts see: the documents of the interface, in JSON, camelCase.
 
 mod life;
+mod rights;
 mod states;
 
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use conductor_domain::{
     ids::{
         ApplicationId, ChangeId, EnvironmentId, EventId, IntegrationId, OperationId, PoolId, ResourceId,
-        TokenId, WorkerId,
+        WorkerId,
     },
     lifecycle::{
         Action, ChangeKind, ChangeStatus, Fault, OperationKind, OperationStatus, Phase, State, Status,
@@ -25,6 +26,7 @@ pub use life::{
     ProposalRequest, RegisterRequest, ResourceRequest, Revision, RevisionDiff, Served, SubmitRequest,
     UpgradeRequest, VariableChanges, Vote,
 };
+pub use rights::{Grant, Token, TokenRequest};
 pub use states::{StateDiff, StateLocation, StateRollback, StateVersion};
 
 /// A moment, as RFC 3339 with microseconds.
@@ -449,28 +451,6 @@ pub struct Applied {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct TokenRequest {
-    pub name: String,
-    pub role: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Token {
-    #[schema(value_type = String)]
-    pub id: TokenId,
-    pub name: String,
-    pub role: String,
-    /// Shown once, when it is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-    pub revoked: bool,
-    #[schema(value_type = String)]
-    pub created_at: Time,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerInfo {
     #[schema(value_type = String)]
@@ -589,8 +569,12 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub operation: Option<OperationId>,
+    /// What exactly; where something was changed, `before` and `after`.
     #[schema(value_type = Object)]
     pub data: Value,
+    /// The request that brought it about (`X-Request-Id`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
     #[schema(value_type = String)]
     pub at: Time,
 }
@@ -602,6 +586,9 @@ pub struct AuditEntry {
     pub position: i64,
     /// Keyed; covers the event and the entry before it.
     pub hash: String,
+    /// The hash of the entry before it; empty for the first.
+    #[serde(default)]
+    pub previous: String,
     #[serde(flatten)]
     pub event: Event,
 }
@@ -616,6 +603,13 @@ pub struct AuditReport {
     /// Where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broken: Option<String>,
+}
+
+/// Entries as they were exported, in order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AuditExport {
+    pub entries: Vec<AuditEntry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

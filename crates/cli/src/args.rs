@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use audit::{AuditCommand, AuditFlags, ExportFormat};
 pub use life::{
     ApprovalsCommand, BatchCommand, BatchFlags, CreateFlags, DeploymentsCommand, DriftCommand, FactFlags,
     OneFlags, ProposalsCommand, ProposeFlags, RegisterFlags, RevisionsCommand,
@@ -15,6 +16,7 @@ pub use objects::{
 
 use crate::settings::SettingFlags;
 
+mod audit;
 mod life;
 mod objects;
 
@@ -240,6 +242,9 @@ pub enum Command {
     /// What happened, and who did it
     #[command(subcommand)]
     Events(RecordCommand),
+    /// The trail of everything that was done: look, check that it is whole, export
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// What people should know of: failures, backlogs, dead workers, database errors, long runs
     #[command(
         subcommand,

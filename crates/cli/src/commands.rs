@@ -2,6 +2,7 @@
 
 mod alerts;
 mod apply;
+mod audit;
 mod batch;
 mod by_hand;
 mod deploy;
@@ -106,6 +107,7 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
         Command::Integrations(command) => integrations::run(&context, command).await,
         Command::Workers(command) => objects::workers(&context, command).await,
         Command::Events(command) => objects::events(&context, command).await,
+        Command::Audit(command) => audit::run(&context, command).await,
         Command::Alerts(command) => alerts::run(&context, command).await,
         Command::Tokens(command) => tokens::run(&context, command).await,
         Command::Up => serve::up(&context).await,

@@ -1,60 +1,97 @@
-//! Tokens: made once, shown once, kept as a hash; who they speak for and what that one may do.
+//! Tokens: made once, shown once, kept as a hash; who they speak for and what that one was granted.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
-use conductor_api::types::{Time, Token, TokenRequest};
+use conductor_api::types::{Grant as Shown, Time, Token, TokenRequest};
 use conductor_domain::{
-    ids::{PrincipalId, TokenId},
+    ids::{ApplicationId, PrincipalId, TokenId},
     lifecycle::ErrorCode,
 };
-use conductor_store::Result;
+use conductor_store::{Result, Tx, grants::GrantRow, principals::TokenRow};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    Engine,
+    Context, Engine,
+    changes::{self, check_application_name},
     progress::Progress,
     refusal::{not_found, refuse},
+    rights::{Grant, Principal, Role},
 };
 
 const PRINCIPAL_KEPT: Duration = Duration::from_secs(1);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    Read,
-    Write,
-    Admin,
-    Owner,
-    Worker,
-}
-
-impl Role {
-    pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "read" => Self::Read,
-            "write" => Self::Write,
-            "admin" => Self::Admin,
-            "owner" => Self::Owner,
-            "worker" => Self::Worker,
-            _ => return None,
+/// What a principal may do, as it is shown.
+fn shown(rows: &[GrantRow]) -> Vec<Shown> {
+    rows.iter()
+        .map(|row| Shown {
+            role: row.role.clone(),
+            environment: row.environment.as_ref().map(|(_, name)| name.clone()),
+            application: row.application.as_ref().map(|(_, name)| name.clone()),
         })
+        .collect()
+}
+
+fn view(row: &TokenRow, grants: &[GrantRow]) -> Token {
+    let greatest = grants.iter().filter_map(|grant| Role::parse(&grant.role)).max();
+    Token {
+        id: row.id,
+        name: row.name.clone(),
+        role: greatest.map(|role| role.as_str().to_owned()).unwrap_or_default(),
+        grants: shown(grants),
+        token: None,
+        revoked: row.revoked,
+        created_at: Time(row.created_at),
     }
 }
 
-/// Who is asking.
-#[derive(Clone, Debug)]
-pub struct Principal {
-    pub name: String,
-    pub roles: Vec<Role>,
-}
-
-impl Principal {
-    pub fn may(&self, wanted: Role) -> bool {
-        match wanted {
-            Role::Worker => self.roles.contains(&Role::Worker),
-            wanted => self.roles.iter().any(|role| *role != Role::Worker && *role >= wanted),
+fn check_role(role: &str, scoped: bool) -> Result<()> {
+    let message = match Role::parse(role) {
+        None => format!("there is no role `{role}`; the roles are owner, admin, write, read, worker"),
+        Some(Role::Worker) if scoped => {
+            "a worker works for the whole organisation; what it is given is narrowed by its labels and networks".into()
         }
-    }
+        Some(_) => return Ok(()),
+    };
+    Err(refuse(ErrorCode::Invalid, message))
+}
+
+/// A grant with its place looked up. An application may be granted before its first deployment.
+fn place_grant(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    principal: PrincipalId,
+    grant: &Shown,
+    now: i64,
+) -> Result<GrantRow> {
+    let environment = match &grant.environment {
+        Some(name) => Some((changes::environment(tx, context, name)?.id, name.clone())),
+        None => None,
+    };
+    let application = match &grant.application {
+        Some(name) => {
+            check_application_name(name)?;
+            let known = tx.application_by_name(context.organisation, name)?.map(|row| row.id);
+            let id = match known {
+                Some(id) => id,
+                None => {
+                    let id = ApplicationId(context.ids.next());
+                    tx.upsert_application(context.organisation, id, name, None, now)?
+                }
+            };
+            Some((id, name.clone()))
+        }
+        None => None,
+    };
+    Ok(GrantRow { principal, role: grant.role.clone(), environment, application })
+}
+
+fn token(tx: &mut Tx<'_>, context: &Context, id: TokenId) -> Result<TokenRow> {
+    let row = tx.tokens(context.organisation)?.into_iter().find(|row| row.id == id);
+    row.ok_or_else(|| not_found("token", &id.to_string(), &[]))
 }
 
 fn hash(token: &str) -> Vec<u8> {
@@ -87,20 +124,36 @@ impl Engine {
         Ok(principal)
     }
 
+    /// As [`Engine::principal`], as of now: for decisions that nobody may take any more who was told not to.
+    pub async fn principal_now(&self, token: &str) -> Result<Option<Principal>> {
+        self.look_up_principal(hash(token)).await
+    }
+
     async fn look_up_principal(&self, hash: Vec<u8>) -> Result<Option<Principal>> {
-        let found = self.db.read(move |tx| tx.token_by_hash(&hash)).await?;
-        Ok(found.map(|(_, row)| Principal {
-            name: row.name,
-            roles: row.roles.iter().filter_map(|role| Role::parse(role)).collect(),
-        }))
+        self.db
+            .read(move |tx| {
+                let Some((organisation, row)) = tx.token_by_hash(&hash)? else {
+                    return Ok(None);
+                };
+                let rights = tx.rights_of(organisation, row.principal, &row.name)?;
+                let grant = |row: GrantRow| {
+                    let role = Role::parse(&row.role)?;
+                    Some(Grant { role, environment: row.environment, application: row.application })
+                };
+                Ok(Some(Principal { name: row.name, grants: rights.into_iter().filter_map(grant).collect() }))
+            })
+            .await
+    }
+
+    /// Whoever was known a moment ago is looked up again.
+    pub(crate) fn forget_principals(&self) {
+        if let Ok(mut known) = self.principals.lock() {
+            known.clear();
+        }
     }
 
     pub async fn create_token(&self, request: TokenRequest, actor: &str) -> Result<Token> {
-        let roles = "owner, admin, write, read, worker";
-        if Role::parse(&request.role).is_none() {
-            let message = format!("there is no role `{}`; the roles are {roles}", request.role);
-            return Err(refuse(ErrorCode::Invalid, message));
-        }
+        check_role(&request.role, request.environment.is_some() || request.application.is_some())?;
         if request.name.is_empty() || request.name.len() > 100 || request.name.chars().any(char::is_control) {
             return Err(refuse(ErrorCode::Invalid, "a token's name is 1 to 100 printable characters"));
         }
@@ -126,20 +179,80 @@ impl Engine {
                     &request.name,
                     now,
                 )?;
-                tx.insert_grant(context.organisation, principal, &request.role, now)?;
-                tx.insert_token(context.organisation, id, principal, &hash(&token), now)?;
-                let told = json!({ "name": request.name, "role": request.role });
-                Progress::new(tx, &context, now).event("token.created", &actor, None, None, None, told)?;
-                Ok(Token {
-                    id,
-                    name: request.name.clone(),
+                let grant = Shown {
                     role: request.role.clone(),
-                    token: Some(token.clone()),
-                    revoked: false,
-                    created_at: Time(now),
-                })
+                    environment: request.environment.clone(),
+                    application: request.application.clone(),
+                };
+                let grant = place_grant(tx, &context, principal, &grant, now)?;
+                tx.set_grant(context.organisation, &grant, now)?;
+                tx.insert_token(context.organisation, id, principal, &hash(&token), now)?;
+                let grants = shown(std::slice::from_ref(&grant));
+                let told = json!({ "name": request.name, "role": request.role, "after": grants });
+                Progress::new(tx, &context, now).event("token.created", &actor, None, None, None, told)?;
+                let row =
+                    TokenRow { id, principal, name: request.name.clone(), created_at: now, revoked: false };
+                Ok(Token { token: Some(token.clone()), ..view(&row, &[grant]) })
             })
             .await
+    }
+
+    /// Gives whoever holds a token a role in a place, instead of the one held there before.
+    pub async fn grant(&self, id: TokenId, grant: Shown, actor: &str) -> Result<Token> {
+        check_role(&grant.role, grant.environment.is_some() || grant.application.is_some())?;
+        self.change_grants(id, actor, move |tx, context, principal, now| {
+            let grant = place_grant(tx, context, principal, &grant, now)?;
+            tx.set_grant(context.organisation, &grant, now)
+        })
+        .await
+    }
+
+    /// Takes away what is held in exactly this place.
+    pub async fn take_grant(
+        &self,
+        id: TokenId,
+        environment: Option<String>,
+        application: Option<String>,
+        actor: &str,
+    ) -> Result<Token> {
+        self.change_grants(id, actor, move |tx, _, principal, _| {
+            let held = tx.grants_of(principal)?.into_iter().find(|held| {
+                held.environment.as_ref().map(|(_, name)| name) == environment.as_ref()
+                    && held.application.as_ref().map(|(_, name)| name) == application.as_ref()
+            });
+            let Some(held) = held else {
+                return Err(refuse(ErrorCode::NotFound, "nothing is granted in exactly this place"));
+            };
+            tx.delete_grant(principal, held.environment.map(|(id, _)| id), held.application.map(|(id, _)| id))
+                .map(drop)
+        })
+        .await
+    }
+
+    async fn change_grants(
+        &self,
+        id: TokenId,
+        actor: &str,
+        mut body: impl FnMut(&mut Tx<'_>, &Context, PrincipalId, i64) -> Result<()> + Send + 'static,
+    ) -> Result<Token> {
+        let (context, actor) = (self.context.clone(), actor.to_owned());
+        let changed = self
+            .db
+            .write(move |tx| {
+                let now = context.now();
+                let row = token(tx, &context, id)?;
+                tx.hold_principal(row.principal)?;
+                let before = shown(&tx.grants_of(row.principal)?);
+                body(tx, &context, row.principal, now)?;
+                let grants = tx.grants_of(row.principal)?;
+                let told =
+                    json!({ "token": id, "name": row.name, "before": before, "after": shown(&grants) });
+                Progress::new(tx, &context, now).event("token.granted", &actor, None, None, None, told)?;
+                Ok(view(&row, &grants))
+            })
+            .await;
+        self.forget_principals();
+        changed
     }
 
     /// The first token: the one given, or a random one that is returned to be shown once.
@@ -151,7 +264,7 @@ impl Engine {
                 } else {
                     "admin".into()
                 };
-                let request = TokenRequest { name, role: "admin".into() };
+                let request = TokenRequest { name, role: "admin".into(), ..TokenRequest::default() };
                 match self.keep_token(request, given.to_owned(), "conductor").await {
                     // Another server was faster.
                     Err(conductor_store::Error::Refused { code: ErrorCode::Conflict, .. }) => {}
@@ -164,7 +277,7 @@ impl Engine {
             return Ok(None);
         }
         let token = new_token()?;
-        let request = TokenRequest { name: "admin".into(), role: "admin".into() };
+        let request = TokenRequest { name: "admin".into(), role: "admin".into(), ..TokenRequest::default() };
         self.keep_token(request, token.clone(), "conductor").await?;
         Ok(Some(token))
     }
@@ -176,18 +289,16 @@ impl Engine {
 
     pub async fn tokens(&self) -> Result<Vec<Token>> {
         let organisation = self.context.organisation;
-        let rows = self.db.read(move |tx| tx.tokens(organisation)).await?;
-        Ok(rows
-            .into_iter()
-            .map(|row| Token {
-                id: row.id,
-                name: row.name,
-                role: row.roles.first().cloned().unwrap_or_default(),
-                token: None,
-                revoked: row.revoked,
-                created_at: Time(row.created_at),
+        self.db
+            .read(move |tx| {
+                let mut held: BTreeMap<PrincipalId, Vec<GrantRow>> = BTreeMap::new();
+                for grant in tx.grants(organisation)? {
+                    held.entry(grant.principal).or_default().push(grant);
+                }
+                let of = |row: &TokenRow| held.get(&row.principal).map_or(&[][..], Vec::as_slice);
+                Ok(tx.tokens(organisation)?.iter().map(|row| view(row, of(row))).collect())
             })
-            .collect())
+            .await
     }
 
     pub async fn revoke_token(&self, id: TokenId, actor: &str) -> Result<()> {
@@ -199,13 +310,12 @@ impl Engine {
                 if !tx.revoke_token(context.organisation, id, now)? {
                     return Err(not_found("token", &id.to_string(), &[]));
                 }
-                let told = json!({ "token": id });
+                let told =
+                    json!({ "token": id, "before": { "revoked": false }, "after": { "revoked": true } });
                 Progress::new(tx, &context, now).event("token.revoked", &actor, None, None, None, told)
             })
             .await;
-        if let Ok(mut known) = self.principals.lock() {
-            known.clear();
-        }
+        self.forget_principals();
         revoked
     }
 }

@@ -14,6 +14,7 @@ use conductor_store::{
     approvals::{ApprovalRow, NewApproval, VoteRow},
     changes::ChangeRow,
     operations::OperationRow,
+    sight::Sight,
 };
 use serde_json::{Value, json};
 
@@ -239,9 +240,8 @@ fn found(tx: &mut Tx<'_>, context: &Context, id: ApprovalId) -> Result<ApprovalR
 
 /// Whether somebody may answer, and why not.
 fn may_answer(row: &ApprovalRow, by: &Principal) -> std::result::Result<(), String> {
-    if !by.may(Role::Admin) {
-        return Err(format!("`{}` may not decide: it takes the role owner or admin", by.name));
-    }
+    let (environment, application) = (row.environment_name.as_deref(), row.application_name.as_deref());
+    by.needs(Role::Admin, environment, application).map_err(|error| error.to_string())?;
     if row.requester == by.name && !row.allow_self {
         return Err(format!("`{}` asked for it, so somebody else has to agree", by.name));
     }
@@ -254,6 +254,7 @@ impl Engine {
         &self,
         status: Option<ApprovalStatus>,
         of: Option<Principal>,
+        sight: Sight,
         cursor: Option<ApprovalId>,
         limit: i64,
     ) -> Result<Page<Approval>> {
@@ -261,7 +262,7 @@ impl Engine {
         let limit = limit.clamp(1, 200);
         self.db
             .read(move |tx| {
-                let mut rows = tx.approvals(context.organisation, status, cursor, limit + 1)?;
+                let mut rows = tx.approvals(context.organisation, status, cursor, &sight, limit + 1)?;
                 let more = rows.len() as i64 > limit;
                 rows.truncate(limit as usize);
                 let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());

@@ -28,6 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
+    audit::catalogue_record,
     drift::{DriftTerms, next_time},
     integrations::apply_integration,
     planning::load_rules,
@@ -217,6 +218,7 @@ impl Engine {
                 return Err(invalid("kind", format!("there is no kind `{kind}`"), Some(suggestion)));
             }
             check_name(kind, name)?;
+            let before = catalogue_record(tx, &context, document)?;
             let applied = match kind {
                 "Environment" => apply_environment(tx, &context, document, now),
                 "Application" => apply_application(tx, &context, document, now),
@@ -235,13 +237,19 @@ impl Engine {
                 _ => apply_organisation(tx, &context, document),
             }?;
             if applied.action != "unchanged" && !request.dry_run {
-                let told = json!({ "kind": kind, "name": name, "action": applied.action });
+                let after = catalogue_record(tx, &context, document)?;
+                let action = &applied.action;
+                let told =
+                    json!({ "kind": kind, "name": name, "action": action, "before": before, "after": after });
                 note(tx, &context, &actor, told)?;
             }
             // A dry run is a real one that is not kept.
             if dry_run { Err(refuse(ErrorCode::Cancelled, json!(applied).to_string())) } else { Ok(applied) }
         });
-        match outcome.await {
+        let outcome = outcome.await;
+        // An application's owners are in its document.
+        self.forget_principals();
+        match outcome {
             Err(Error::Refused { code: ErrorCode::Cancelled, message, .. }) if dry_run => {
                 serde_json::from_str(&message).map_err(|error| Error::Corrupt(error.to_string()))
             }
@@ -253,12 +261,15 @@ impl Engine {
         let (context, name, actor) = (self.context.clone(), name.to_owned(), actor.to_owned());
         self.db
             .write(move |tx| {
+                let rule = json!({ "kind": "Rule", "name": name });
+                let before = catalogue_record(tx, &context, &rule)?;
                 if !tx.delete_rule(context.organisation, &name)? {
                     let known: Vec<String> =
                         tx.rules(context.organisation)?.into_iter().map(|rule| rule.name).collect();
                     return Err(not_found("rule", &name, &known));
                 }
-                let told = json!({ "kind": "Rule", "name": name, "action": "deleted" });
+                let told =
+                    json!({ "kind": "Rule", "name": name, "action": "deleted", "before": before, "after": null });
                 note(tx, &context, &actor, told)
             })
             .await
@@ -359,13 +370,18 @@ fn apply_application(tx: &mut Tx<'_>, context: &Context, document: &Value, now: 
         }
     }
     let before = tx.application_by_name(context.organisation, name)?;
+    let owners = read.owners.unwrap_or_default();
     let action = match &before {
-        Some(before) if before.document == *document => return Ok(applied("Application", name, "unchanged")),
+        Some(before) if before.document == *document => {
+            tx.set_owners(context.organisation, before.id, &owners)?;
+            return Ok(applied("Application", name, "unchanged"));
+        }
         Some(_) => "updated",
         None => "created",
     };
     let id = before.map_or_else(|| ApplicationId(context.ids.next()), |before| before.id);
-    tx.upsert_application(context.organisation, id, name, Some(document), now)?;
+    let id = tx.upsert_application(context.organisation, id, name, Some(document), now)?;
+    tx.set_owners(context.organisation, id, &owners)?;
     Ok(applied("Application", name, action))
 }
 

@@ -17,6 +17,7 @@ use crate::{
     link::lost,
     progress::Progress,
     steps::{open_inputs, texts},
+    views::shown_parameters,
 };
 
 const MASK: &str = "(secret)";
@@ -156,7 +157,8 @@ fn destroyed(
     tx.destroy_resource(resource.id, (State::Destroy, Status::InProgress), now)?;
     let mut progress = Progress::new(tx, context, now);
     let verified = done.exists == Some(false) && done.left_behind.is_empty();
-    let mut receipt = json!({ "name": resource.name, "verified": verified });
+    let before = resource.applied_spec.as_ref().map(|spec| shown_parameters(Some(spec)));
+    let mut receipt = json!({ "name": resource.name, "verified": verified, "before": before, "after": null });
     if !done.left_behind.is_empty() {
         receipt["leftBehind"] = done.left_behind.clone().into();
     }
@@ -212,10 +214,15 @@ fn applied(
     };
     let external = done.external_id.as_deref();
     let left = left_behind(done);
-    let (name, awaited) =
+    let before = match row.kind {
+        OperationKind::Create => None,
+        _ => tx.applied_spec(id)?,
+    };
+    let (name, awaited, after) =
         tx.apply_resource(id, from, row.generation, row.id, &outputs, state, external, left.as_deref(), now)?;
     let mut progress = Progress::new(tx, context, now);
-    let mut told = json!({ "name": name, "generation": row.generation });
+    let (before, after) = (before.map(|spec| shown_parameters(Some(&spec))), shown_parameters(Some(&after)));
+    let mut told = json!({ "name": name, "generation": row.generation, "before": before, "after": after });
     if !done.left_behind.is_empty() {
         told["leftBehind"] = done.left_behind.clone().into();
     }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     access::hex,
+    audit::catalogue_record,
     catalogue::{applied, check_span, invalid, read},
     integration_rules::{check_audience, check_files, check_names, check_provider, scalars},
     progress::Progress,
@@ -241,8 +242,12 @@ impl Engine {
         self.db
             .write(move |tx| {
                 let row = by_name(tx, &context, &name, environment.as_deref())?;
+                let wanted = json!({ "kind": "Integration", "name": row.name, "environment": row.place });
+                let before = catalogue_record(tx, &context, &wanted)?;
                 tx.delete_integration(row.id)?;
-                let told = json!({ "kind": "Integration", "name": row.name, "action": "deleted" });
+                let (kind, name) = ("Integration", &row.name);
+                let told =
+                    json!({ "kind": kind, "name": name, "action": "deleted", "before": before, "after": null });
                 let mut progress = Progress::new(tx, &context, context.now());
                 progress.event("catalogue.applied", &actor, None, None, None, told)
             })

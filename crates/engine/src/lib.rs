@@ -34,6 +34,7 @@ mod promotion;
 mod proposals;
 mod queues;
 mod refusal;
+mod rights;
 mod states;
 mod steps;
 mod sweep;
@@ -56,14 +57,15 @@ use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, Wo
 use conductor_store::{Db, OpenOptions, objects::Objects};
 use uuid::Uuid;
 
-pub use access::{Principal, Role};
 pub use alerts::{ALERTS, AlertSettings, Webhook};
+pub use audit::AuditQuery;
 pub use clock::{Clock, RandomIds, SystemClock};
 pub use conductor_store::{BUCKETS, Histogram};
-pub use conductor_store::{Error, Result};
+pub use conductor_store::{Error, Result, in_request, sight::Sight};
 pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
 pub use refusal::{PROBLEMS, refuse, refuse_all};
+pub use rights::{Grant, Principal, Role};
 pub use states::Workspace;
 pub use views::{LogQuery, Query};
 

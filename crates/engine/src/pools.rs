@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     Context, Engine,
+    audit::catalogue_record,
     catalogue::{applied, invalid, read},
     changes::{lock_resources, store},
     planning::{Place, Purpose, plan_now},
@@ -409,9 +410,11 @@ impl Engine {
                 let row = found(tx, &context, &name)?;
                 lock_environment(tx, row.environment)?;
                 let shared = definition(tx, &context, &row)?.shared;
+                let before = catalogue_record(tx, &context, &json!({ "kind": "Pool", "name": name }))?;
                 tx.delete_pool(row.id, shared)?;
                 tx.stamp_catalogue(context.organisation)?;
-                let told = json!({ "kind": "Pool", "name": name, "action": "deleted" });
+                let told =
+                    json!({ "kind": "Pool", "name": name, "action": "deleted", "before": before, "after": null });
                 Progress::new(tx, &context, context.now()).event(
                     "catalogue.applied",
                     &actor,

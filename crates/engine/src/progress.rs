@@ -58,7 +58,7 @@ impl<'p, 't> Progress<'p, 't> {
         operation: Option<OperationId>,
         document: Value,
     ) -> Result<()> {
-        self.tx.insert_event(&NewEvent {
+        self.tx.insert_event(NewEvent {
             id: EventId(self.context.ids.next()),
             organisation: self.context.organisation,
             kind,

@@ -80,21 +80,25 @@ fn served(
 }
 
 impl Engine {
-    /// Deploys to one environment what runs in another: the same Score file, image and commit.
-    pub async fn promote(&self, request: PromotionRequest, actor: &str) -> Result<Promotion> {
+    /// What a promotion comes to: the deployment that is promoted, and the one to make of it.
+    pub async fn promotion(&self, request: &PromotionRequest) -> Result<(ChangeId, DeploymentRequest)> {
         let context = self.context.clone();
         let (application, from, to) = (request.application.clone(), request.from.clone(), request.to.clone());
         if from == to {
             return Err(refuse(ErrorCode::Invalid, "it is there already: name two environments"));
         }
-        let (source, deployment_request) = self
-            .db
+        self.db
             .read(move |tx| {
                 let row = running(tx, &context, &application, &from)?;
                 let request = request_of(tx, &row, &to)?;
                 Ok((row.id, request))
             })
-            .await?;
+            .await
+    }
+
+    /// Deploys to one environment what runs in another: the same Score file, image and commit.
+    pub async fn promote(&self, request: PromotionRequest, actor: &str) -> Result<Promotion> {
+        let (source, deployment_request) = self.promotion(&request).await?;
         let (plan, made) = self.plan_with_templates(deployment_request.clone()).await?;
         let there = self.deployment(source).await?;
         let context = self.context.clone();
@@ -123,11 +127,10 @@ impl Engine {
         Ok(Promotion { source, differences, deployment })
     }
 
-    /// Deploys once more what an earlier deployment did.
-    pub async fn redeploy(&self, id: ChangeId, dry_run: bool, actor: &str) -> Result<Deployment> {
+    /// What an earlier deployment did.
+    pub async fn redeployment(&self, id: ChangeId) -> Result<DeploymentRequest> {
         let context = self.context.clone();
-        let request = self
-            .db
+        self.db
             .read(move |tx| {
                 let row = change(tx, &context, id)?;
                 let place = row.environment_name.clone().unwrap_or_default();
@@ -136,7 +139,12 @@ impl Engine {
                 }
                 request_of(tx, &row, &place)
             })
-            .await?;
+            .await
+    }
+
+    /// Deploys it once more.
+    pub async fn redeploy(&self, id: ChangeId, dry_run: bool, actor: &str) -> Result<Deployment> {
+        let request = self.redeployment(id).await?;
         if dry_run { self.plan(request).await } else { self.deploy(request, actor, None).await }
     }
 }

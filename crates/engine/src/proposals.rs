@@ -17,6 +17,7 @@ use conductor_store::{
     operations::NewOperation,
     proposals::{ProposalRow, RevisionRow},
     resources::ResourceRow,
+    sight::Sight,
 };
 use serde_json::{Map, Value, json};
 
@@ -279,6 +280,7 @@ impl Engine {
     pub async fn proposals(
         &self,
         of: Option<ResourceId>,
+        sight: Sight,
         cursor: Option<ProposalId>,
         limit: i64,
     ) -> Result<Page<Proposal>> {
@@ -286,7 +288,7 @@ impl Engine {
         let limit = limit.clamp(1, 200);
         self.db
             .read(move |tx| {
-                let mut rows = tx.proposals(context.organisation, of, cursor, limit + 1)?;
+                let mut rows = tx.proposals(context.organisation, of, cursor, &sight, limit + 1)?;
                 let more = rows.len() as i64 > limit;
                 rows.truncate(limit as usize);
                 let next_cursor = rows.last().filter(|_| more).map(|row| row.id.to_string());

@@ -19,8 +19,9 @@ use conductor_store::{
     changes::{ChangeFilter, ChangeRow},
     consumers::ConsumerRow,
     operations::{OperationFilter, OperationRow},
-    principals::EventRow,
+    principals::{EventRow, REQUEST_ID},
     resources::{ResourceFilter, ResourceRow},
+    sight::Sight,
 };
 use serde_json::{Map, Value};
 
@@ -52,6 +53,8 @@ pub struct Query {
     pub resource: Option<ResourceId>,
     pub limit: Option<i64>,
     pub cursor: Option<String>,
+    /// What whoever asks may see.
+    pub sight: Sight,
 }
 
 impl Query {
@@ -235,7 +238,7 @@ fn masked(entries: Option<&Value>) -> Map<String, Value> {
 }
 
 /// A config as it is shown: the password of an address `scheme://user:password@host` is not.
-fn without_passwords(value: Value) -> Value {
+pub(crate) fn without_passwords(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(match text.split_once("://") {
             Some((scheme, rest)) => match rest.rsplit_once('@') {
@@ -451,6 +454,7 @@ impl Engine {
                     application: application_id(tx, &context, &query)?,
                     status: parse_word(&query)?,
                     before: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.changes(context.organisation, &filter)?;
@@ -486,6 +490,7 @@ impl Engine {
                     resource: query.resource,
                     status: parse_word(&query)?,
                     before: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.operations(context.organisation, &filter)?;
@@ -525,6 +530,7 @@ impl Engine {
                     statuses,
                     hide_destroyed: false,
                     after: query.cursor()?,
+                    sight: query.sight.clone(),
                     limit: limit + 1,
                 };
                 let rows = tx.resources(context.organisation, &filter)?;
@@ -688,7 +694,10 @@ impl Engine {
         let before: Option<EventId> = query.cursor()?;
         let rows = self
             .db
-            .read(move |tx| tx.events(organisation, query.deployment, query.resource, before, limit + 1))
+            .read(move |tx| {
+                let (change, resource) = (query.deployment, query.resource);
+                tx.events(organisation, change, resource, before, &query.sight, limit + 1)
+            })
             .await?;
         let page = paged(rows, limit, |row| row.id);
         let items = page.items.into_iter().map(event_view).collect();
@@ -696,8 +705,10 @@ impl Engine {
     }
 }
 
-pub(crate) fn event_view(row: EventRow) -> Event {
+pub(crate) fn event_view(mut row: EventRow) -> Event {
+    let request = row.document.as_object_mut().and_then(|entries| entries.remove(REQUEST_ID));
     Event {
+        request_id: request.and_then(|id| id.as_str().map(str::to_owned)),
         id: row.id,
         kind: row.kind,
         actor: row.actor,

@@ -93,7 +93,7 @@ fn options(folder: &Path) -> EngineOptions {
 
 /// Whoever has to agree, and did not ask.
 fn reviewer() -> Principal {
-    Principal { name: "reviewer".into(), roles: vec![Role::Owner] }
+    Principal::everywhere("reviewer", &[Role::Owner])
 }
 
 /// Refused is fine: nothing happened then. Anything else is not.
@@ -288,7 +288,7 @@ impl Simulation {
         let one = &pending[self.dice.roll(pending.len())];
         let approves = self.dice.roll(3) > 0;
         let decision = Decision { comment: Some("so be it".into()), digest: Some(one.digest.clone()) };
-        let requester = Principal { name: one.requester.clone(), roles: vec![Role::Owner] };
+        let requester = Principal::everywhere(&one.requester, &[Role::Owner]);
         let own = self.engine.decide(one.id, approves, decision.clone(), &requester).await;
         assert!(matches!(own, Err(Error::Refused { .. })), "the requester could decide");
         fine("decide", self.engine.decide(one.id, approves, decision, &reviewer()).await);

@@ -1,4 +1,5 @@
-//! Who is calling, and whether they may: a handler names the least role it needs by the type it takes.
+//! Who is calling, and whether they may. A handler of what belongs to the organisation names the least role it needs by
+//! the type it takes; one of what belongs to an environment or an application takes a [`Caller`] and asks the engine.
 
 use std::sync::Arc;
 
@@ -27,18 +28,20 @@ pub enum Access {
 
 impl Access {
     async fn principal(&self, engine: &Arc<Engine>, parts: &Parts) -> Result<Principal, Failed> {
-        self.principal_of(engine, parts, None).await
+        self.principal_of(engine, parts, None, false).await
     }
 
-    /// `basic` is a token that came as the password of basic authentication.
+    /// `basic` is a token that came as the password of basic authentication; `fresh` takes nobody's word of a moment
+    /// ago.
     async fn principal_of(
         &self,
         engine: &Arc<Engine>,
         parts: &Parts,
         basic: Option<String>,
+        fresh: bool,
     ) -> Result<Principal, Failed> {
         if let Self::Embedded { actor } = self {
-            return Ok(Principal { name: actor.clone(), roles: vec![Role::Owner, Role::Worker] });
+            return Ok(Principal::everywhere(actor, &[Role::Owner, Role::Worker]));
         }
         let given = bearer(parts);
         // GitLab's webhooks cannot send an Authorization header.
@@ -50,7 +53,11 @@ impl Access {
             let detail = "the token of an operation is good for the calls about that operation alone";
             return Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
         }
-        engine.principal(token.trim()).await?.ok_or_else(|| denied("this token is not known, or was revoked"))
+        let found = match fresh {
+            true => engine.principal_now(token.trim()).await?,
+            false => engine.principal(token.trim()).await?,
+        };
+        found.ok_or_else(|| denied("this token is not known, or was revoked"))
     }
 }
 
@@ -112,17 +119,56 @@ impl FromRequestParts<App> for StateCaller {
     type Rejection = Failed;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
-        let principal = app.access.principal_of(&app.engine, parts, basic_password(parts)).await?;
-        permitted(principal, Role::Write, "write").map(Self)
+        let principal = app.access.principal_of(&app.engine, parts, basic_password(parts), false).await?;
+        everywhere(principal, Role::Write).map(Self)
     }
 }
 
-fn permitted(principal: Principal, role: Role, name: &str) -> Result<Principal, Failed> {
-    if principal.may(role) {
+/// What is about no environment takes a role on the organisation.
+fn everywhere(principal: Principal, role: Role) -> Result<Principal, Failed> {
+    principal.needs(role, None, None)?;
+    Ok(principal)
+}
+
+fn somewhere(principal: Principal) -> Result<Principal, Failed> {
+    if principal.may_somewhere(Role::Read) {
         return Ok(principal);
     }
-    let detail = format!("`{}` may not do this: it takes the role {name}", principal.name);
-    Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail))
+    principal.needs(Role::Read, None, None)?;
+    Ok(principal)
+}
+
+/// Somebody who may at least read somewhere: what exactly they may is asked where it is known what it is about.
+pub struct Caller(pub Principal);
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        somewhere(app.access.principal(&app.engine, parts).await?).map(Self)
+    }
+}
+
+/// A [`Caller`] who decides something that cannot be taken back, or who may do what: what they may is read anew.
+pub struct Decider(pub Principal);
+
+impl FromRequestParts<App> for Decider {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        somewhere(app.access.principal_of(&app.engine, parts, None, true).await?).map(Self)
+    }
+}
+
+/// The organisation's administrator, as of now.
+pub struct AdminNow(pub Principal);
+
+impl FromRequestParts<App> for AdminNow {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        everywhere(app.access.principal_of(&app.engine, parts, None, true).await?, Role::Admin).map(Self)
+    }
 }
 
 macro_rules! callers {
@@ -136,16 +182,16 @@ macro_rules! callers {
 
             async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
                 let principal = app.access.principal(&app.engine, parts).await?;
-                permitted(principal, Role::$role, &stringify!($role).to_lowercase()).map(Self)
+                everywhere(principal, Role::$role).map(Self)
             }
         }
     )*};
 }
 
 callers! {
-    /// Looks.
+    /// Looks at what belongs to the organisation.
     Reader needs Read;
-    /// Deploys.
+    /// Changes what belongs to the organisation.
     Writer needs Write;
     /// Runs the installation.
     Admin needs Admin;

@@ -4,6 +4,7 @@ mod access;
 mod in_process;
 mod metrics;
 mod problem;
+mod requests;
 mod routes;
 mod spans;
 
@@ -69,6 +70,7 @@ pub fn router(engine: Arc<Engine>, access: Access) -> Router {
         .fallback(problem::no_such_route)
         .method_not_allowed_fallback(problem::no_such_method)
         .layer(axum::middleware::from_fn(spans::in_a_span))
+        .layer(axum::middleware::from_fn(requests::with_an_id))
         .with_state(app)
 }
 

@@ -6,7 +6,7 @@ use conductor_domain::{
 };
 use serde_json::Value as Json;
 
-use crate::{Result, Row, Tx, Value, params};
+use crate::{Result, Row, Tx, Value, params, sight::Sight};
 
 #[derive(Clone, Debug)]
 pub struct ApprovalRow {
@@ -122,6 +122,7 @@ impl Tx<'_> {
         organisation: OrganisationId,
         status: Option<ApprovalStatus>,
         before: Option<ApprovalId>,
+        sight: &Sight,
         limit: i64,
     ) -> Result<Vec<ApprovalRow>> {
         let mut sql = format!("{APPROVAL} WHERE p.organisation_id = $1");
@@ -133,6 +134,7 @@ impl Tx<'_> {
             values.push(before.into());
             sql.push_str(" AND p.id < $2");
         }
+        sql.push_str(&sight.of_changes("p", &mut values));
         sql.push_str(&format!(" ORDER BY p.id DESC LIMIT {}", limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(approval_row).collect()
     }

@@ -7,7 +7,7 @@ use conductor_domain::{
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use crate::{Owner, Result, Row, Tx, Value, params};
+use crate::{Owner, Result, Row, Tx, Value, params, sight::Sight};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
@@ -126,6 +126,7 @@ pub struct ChangeFilter {
     pub status: Option<ChangeStatus>,
     /// Older than this one.
     pub before: Option<ChangeId>,
+    pub sight: Sight,
     pub limit: i64,
 }
 
@@ -199,6 +200,7 @@ impl Tx<'_> {
             let kinds: Vec<String> = filter.kinds.iter().map(|kind| format!("'{kind}'")).collect();
             sql.push_str(&format!(" AND c.kind IN ({})", kinds.join(", ")));
         }
+        sql.push_str(&filter.sight.of_changes("c", &mut values));
         sql.push_str(&format!(" ORDER BY c.id DESC LIMIT {}", filter.limit.clamp(1, 1000)));
         self.query(&sql, &values)?.iter().map(change_row).collect()
     }

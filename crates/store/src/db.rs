@@ -28,10 +28,12 @@ struct Closure<T, F> {
     body: F,
     result: Option<Result<T>>,
     reply: oneshot::Sender<Result<T>>,
+    request: Option<Arc<str>>,
 }
 
 impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T> + Send> Work for Closure<T, F> {
     fn run(&mut self, tx: &mut Tx<'_>) -> bool {
+        tx.request.clone_from(&self.request);
         let result = (self.body)(tx);
         let kept = result.is_ok();
         self.result = Some(result);
@@ -191,7 +193,8 @@ async fn submit<T: Send + 'static>(
 ) -> Result<T> {
     let (reply, answer) = oneshot::channel();
     let gone = || Error::Unreachable("the database went away".into());
-    queue.send(Box::new(Closure { body, result: None, reply })).map_err(|_| gone())?;
+    let request = crate::request::current();
+    queue.send(Box::new(Closure { body, result: None, reply, request })).map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 
@@ -207,7 +210,7 @@ impl Db {
         };
         let (reply, answer) = oneshot::channel();
         let gone = || Error::Unreachable("the database went away".into());
-        queue.send(Box::new(Closure { body, result: None, reply })).map_err(|_| gone())?;
+        queue.send(Box::new(Closure { body, result: None, reply, request: None })).map_err(|_| gone())?;
         // Polled by hand: this may be called from inside a runtime's thread, where blocking on a channel panics.
         futures_executor_block(answer).map_err(|_| gone())?
     }

@@ -9,7 +9,7 @@ use conductor_domain::{
 use serde_json::Value as Json;
 use uuid::Uuid;
 
-use crate::{Result, Row, Tx, Value, params, tx::placeholders};
+use crate::{Result, Row, Tx, Value, params, sight::Sight, tx::placeholders};
 
 #[derive(Clone, Debug)]
 pub struct NewOperation {
@@ -185,6 +185,7 @@ pub struct OperationFilter {
     pub resource: Option<ResourceId>,
     pub status: Option<OperationStatus>,
     pub before: Option<OperationId>,
+    pub sight: Sight,
     pub limit: i64,
 }
 
@@ -281,6 +282,7 @@ impl Tx<'_> {
         if let Some(before) = filter.before {
             narrow("o.id <", before.into());
         }
+        sql.push_str(&filter.sight.of_what_refers("o", &mut values));
         sql.push_str(&format!(" ORDER BY o.id DESC LIMIT {}", filter.limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }

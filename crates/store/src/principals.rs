@@ -5,17 +5,19 @@ use conductor_domain::ids::{
 };
 use serde_json::Value as Json;
 
-use crate::{Result, Row, Tx, Value, params};
+use crate::{Result, Row, Tx, Value, params, sight::Sight};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
     pub id: TokenId,
     pub principal: PrincipalId,
     pub name: String,
-    pub roles: Vec<String>,
     pub created_at: i64,
     pub revoked: bool,
 }
+
+/// Where an event's document keeps the request it was written for.
+pub const REQUEST_ID: &str = "requestId";
 
 #[derive(Clone, Debug)]
 pub struct NewEvent {
@@ -42,6 +44,16 @@ pub struct EventRow {
     pub created_at: i64,
 }
 
+fn token_row(row: &Row) -> Result<TokenRow> {
+    Ok(TokenRow {
+        id: row.id(0)?,
+        principal: row.id(1)?,
+        name: row.text(2)?.to_owned(),
+        created_at: row.int(3)?,
+        revoked: !row.is_null(4),
+    })
+}
+
 impl Tx<'_> {
     pub fn upsert_principal(
         &mut self,
@@ -62,19 +74,6 @@ impl Tx<'_> {
         row.map_or(Ok(id), |row| row.id(0))
     }
 
-    pub fn insert_grant(
-        &mut self,
-        organisation: OrganisationId,
-        principal: PrincipalId,
-        role: &str,
-        now: i64,
-    ) -> Result<()> {
-        self.put(
-            "INSERT INTO grants (principal_id, organisation_id, role, created_at) VALUES ($1, $2, $3, $4)",
-            params![principal, organisation, role, now],
-        )
-    }
-
     pub fn insert_token(
         &mut self,
         organisation: OrganisationId,
@@ -90,49 +89,23 @@ impl Tx<'_> {
         )
     }
 
+    /// A token that was not revoked.
     pub fn token_by_hash(&mut self, hash: &[u8]) -> Result<Option<(OrganisationId, TokenRow)>> {
-        let rows = self.query(
-            "SELECT t.id, t.principal_id, p.name, t.created_at, t.organisation_id, g.role
-             FROM tokens t JOIN principals p ON p.id = t.principal_id LEFT JOIN grants g ON g.principal_id = p.id
-             WHERE t.hash = $1 AND t.revoked_at IS NULL",
+        let row = self.query_one(
+            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at, t.organisation_id
+             FROM tokens t JOIN principals p ON p.id = t.principal_id WHERE t.hash = $1 AND t.revoked_at IS NULL",
             params![hash],
         )?;
-        let Some(first) = rows.first() else {
-            return Ok(None);
-        };
-        let roles = rows.iter().filter_map(|row| row.text(5).ok().map(str::to_owned)).collect();
-        Ok(Some((
-            first.id(4)?,
-            TokenRow {
-                id: first.id(0)?,
-                principal: first.id(1)?,
-                name: first.text(2)?.to_owned(),
-                roles,
-                created_at: first.int(3)?,
-                revoked: false,
-            },
-        )))
+        row.map(|row| Ok((row.id(5)?, token_row(&row)?))).transpose()
     }
 
     pub fn tokens(&mut self, organisation: OrganisationId) -> Result<Vec<TokenRow>> {
         let rows = self.query(
-            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at,
-                 (SELECT min(g.role) FROM grants g WHERE g.principal_id = p.id)
+            "SELECT t.id, t.principal_id, p.name, t.created_at, t.revoked_at
              FROM tokens t JOIN principals p ON p.id = t.principal_id WHERE t.organisation_id = $1 ORDER BY t.id",
             params![organisation],
         )?;
-        rows.iter()
-            .map(|row| {
-                Ok(TokenRow {
-                    id: row.id(0)?,
-                    principal: row.id(1)?,
-                    name: row.text(2)?.to_owned(),
-                    created_at: row.int(3)?,
-                    revoked: !row.is_null(4),
-                    roles: row.opt(5, Row::text)?.map(str::to_owned).into_iter().collect(),
-                })
-            })
-            .collect()
+        rows.iter().map(token_row).collect()
     }
 
     pub fn revoke_token(&mut self, organisation: OrganisationId, id: TokenId, now: i64) -> Result<bool> {
@@ -143,20 +116,38 @@ impl Tx<'_> {
         Ok(touched == 1)
     }
 
-    pub fn insert_event(&mut self, event: &NewEvent) -> Result<()> {
+    /// Writes down what happened, for which request, sealed by this program.
+    pub fn insert_event(&mut self, event: NewEvent) -> Result<()> {
+        let mut document = event.document;
+        if let (Some(request), Some(entries)) = (&self.request, document.as_object_mut()) {
+            entries.insert(REQUEST_ID.into(), (**request).into());
+        }
+        let row = EventRow {
+            id: event.id,
+            kind: event.kind.to_owned(),
+            actor: event.actor,
+            change: event.change,
+            resource: event.resource,
+            operation: event.operation,
+            document,
+            created_at: event.now,
+        };
+        let seal = row.seal(&self.sealer)?;
         self.put(
-            "INSERT INTO events (id, organisation_id, kind, actor, change_id, resource_id, operation_id, document, created_at)
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            "INSERT INTO events (id, organisation_id, kind, actor, change_id, resource_id, operation_id, document,
+                 created_at, seal)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             params![
-                event.id,
+                row.id,
                 event.organisation,
-                event.kind,
-                &event.actor,
-                event.change,
-                event.resource,
-                event.operation,
-                &event.document,
-                event.now
+                &row.kind,
+                &row.actor,
+                row.change,
+                row.resource,
+                row.operation,
+                &row.document,
+                row.created_at,
+                seal
             ],
         )
     }
@@ -168,6 +159,7 @@ impl Tx<'_> {
         change: Option<ChangeId>,
         resource: Option<ResourceId>,
         before: Option<EventId>,
+        sight: &Sight,
         limit: i64,
     ) -> Result<Vec<EventRow>> {
         let mut sql =
@@ -186,6 +178,7 @@ impl Tx<'_> {
                 sql.push_str(&format!(" AND {clause} ${}", values.len()));
             }
         }
+        sql.push_str(&sight.of_what_refers("events", &mut values));
         sql.push_str(&format!(" ORDER BY id DESC LIMIT {}", limit.clamp(1, 1001)));
         self.query(&sql, &values)?
             .iter()

@@ -6,7 +6,7 @@ use conductor_domain::{
 };
 use serde_json::Value as Json;
 
-use crate::{Result, Row, Tx, Value, params};
+use crate::{Result, Row, Tx, Value, params, sight::Sight};
 
 #[derive(Clone, Debug)]
 pub struct ProposalRow {
@@ -75,6 +75,7 @@ impl Tx<'_> {
         organisation: OrganisationId,
         resource: Option<ResourceId>,
         before: Option<ProposalId>,
+        sight: &Sight,
         limit: i64,
     ) -> Result<Vec<ProposalRow>> {
         let mut sql = format!("{PROPOSAL} WHERE organisation_id = $1");
@@ -87,6 +88,7 @@ impl Tx<'_> {
             values.push(before.into());
             sql.push_str(&format!(" AND id < ${}", values.len()));
         }
+        sql.push_str(&sight.of_proposals(&mut values));
         sql.push_str(&format!(" ORDER BY id DESC LIMIT {}", limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(proposal_row).collect()
     }

@@ -12,7 +12,7 @@ use conductor_domain::{
 };
 use serde_json::Value as Json;
 
-use crate::{Error, Result, Row, Tx, Value, params, tx::placeholders};
+use crate::{Error, Result, Row, Tx, Value, params, sight::Sight, tx::placeholders};
 
 #[derive(Clone, Debug)]
 pub struct ResourceRow {
@@ -130,6 +130,7 @@ pub struct ResourceFilter {
     pub statuses: Vec<Status>,
     pub hide_destroyed: bool,
     pub after: Option<ResourceId>,
+    pub sight: Sight,
     pub limit: i64,
 }
 
@@ -330,6 +331,7 @@ impl Tx<'_> {
         if filter.hide_destroyed {
             sql.push_str(" AND r.state <> 'destroyed'");
         }
+        sql.push_str(&filter.sight.of_resources("r", &mut values));
         sql.push_str(&format!(" ORDER BY r.id LIMIT {}", filter.limit.clamp(1, 1001)));
         self.query(&sql, &values)?.iter().map(resource_row).collect()
     }
@@ -443,18 +445,24 @@ impl Tx<'_> {
         external_id: Option<&str>,
         message: Option<&str>,
         now: i64,
-    ) -> Result<(String, bool)> {
+    ) -> Result<(String, bool, Json)> {
         let row = self.query_one(
             "UPDATE resources SET prev_state = state, state = 'provisioned', status = 'done', observed_generation = $3,
                  applied_spec = spec, applied_version_id = template_version_id, outputs = $5, manager_state = $6,
                  external_id = $7, message = $9, error = NULL, drift = NULL, updated_at = $8,
                  inputs = (SELECT inputs FROM operations WHERE operations.id = $4),
                  inputs_digest = (SELECT inputs_digest FROM operations WHERE operations.id = $4)
-             WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters, name",
+             WHERE id = $1 AND state = $2 AND status = 'in_progress' RETURNING waiters, name, spec",
             params![id, from.as_str(), generation, operation, outputs, manager_state, external_id, now, message],
         )?;
         let row = row.ok_or_else(|| Error::Moved("a resource that was in progress".into()))?;
-        Ok((row.text(1)?.to_owned(), row.int(0)? > 0))
+        Ok((row.text(1)?.to_owned(), row.int(0)? > 0, row.json(2)?))
+    }
+
+    /// What was last put in place.
+    pub fn applied_spec(&mut self, id: ResourceId) -> Result<Option<Json>> {
+        let row = self.query_one("SELECT applied_spec FROM resources WHERE id = $1", params![id])?;
+        row.map_or(Ok(None), |row| row.opt(0, Row::json))
     }
 
     /// Inputs turned out unchanged: the new desired state is what is there.

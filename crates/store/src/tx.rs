@@ -26,11 +26,13 @@ pub struct Tx<'a> {
     pub(crate) wake: bool,
     pub(crate) made_queue: bool,
     pub(crate) tally: Tally,
+    /// What it is done for.
+    pub(crate) request: Option<Arc<str>>,
 }
 
 impl<'a> Tx<'a> {
     pub(crate) fn new(backend: Backend<'a>, sealer: Arc<Sealer>) -> Self {
-        Self { backend, sealer, wake: false, made_queue: false, tally: Tally::default() }
+        Self { backend, sealer, wake: false, made_queue: false, tally: Tally::default(), request: None }
     }
 
     pub fn query(&mut self, sql: &str, params: &[Value]) -> Result<Vec<Row>> {

@@ -284,17 +284,57 @@ pub enum OperationsCommand {
 #[derive(Debug, Subcommand)]
 pub enum TokensCommand {
     /// Make a token; it is shown once
-    #[command(after_help = "Examples:\n  conductor tokens create --role worker --name build-1")]
+    #[command(
+        after_help = "Examples:\n  conductor tokens create --role worker --name build-1\n  conductor tokens create --role write --name ci --env dev --app web"
+    )]
     Create {
-        /// What it may do
-        #[arg(long, value_parser = ["owner", "admin", "write", "read", "worker"])]
-        role: String,
+        #[command(flatten)]
+        grant: GrantFlags,
         /// Whose it is: this name stands next to everything done with it
         #[arg(long)]
         name: String,
     },
-    /// List tokens, without the tokens themselves
+    /// List tokens and what they may do, without the tokens themselves
     List,
+    /// Give a role, instead of the one held in the same place before
+    #[command(
+        after_help = "Examples:\n  conductor tokens grant ci --role read\n  conductor tokens grant ci --role write --env dev"
+    )]
+    Grant {
+        #[arg(value_name = "NAME_OR_ID")]
+        holder: String,
+        #[command(flatten)]
+        grant: GrantFlags,
+    },
+    /// Take away what is held in exactly this place
+    #[command(
+        after_help = "Examples:\n  conductor tokens ungrant ci --env dev\n  conductor tokens ungrant ci  (what it holds on the organisation)"
+    )]
+    Ungrant {
+        #[arg(value_name = "NAME_OR_ID")]
+        holder: String,
+        #[arg(short, long, value_name = "ENV")]
+        env: Option<String>,
+        #[arg(short, long, value_name = "APP")]
+        app: Option<String>,
+    },
     /// Make a token useless
-    Revoke { id: String },
+    Revoke {
+        #[arg(value_name = "NAME_OR_ID")]
+        id: String,
+    },
+}
+
+/// A role, on the organisation or within it.
+#[derive(Args, Clone, Debug)]
+pub struct GrantFlags {
+    /// What it may do
+    #[arg(long, value_parser = ["owner", "admin", "write", "read", "worker"])]
+    pub role: String,
+    /// Only in this environment
+    #[arg(short, long, value_name = "ENV")]
+    pub env: Option<String>,
+    /// Only for this application
+    #[arg(short, long, value_name = "APP")]
+    pub app: Option<String>,
 }

@@ -10,8 +10,8 @@ use conductor_domain::{lifecycle::ChangeKind, plan::CANDIDATES_COUNTED};
 use serde_json::Value;
 
 pub use lists::{
-    alerts, applications, environments, events, integrations, outputs, pools, rules, templates, tokens,
-    workers,
+    alerts, applications, audit, environments, events, grants, integrations, outputs, pools, rules,
+    templates, tokens, workers,
 };
 pub use states::{state_diff, states};
 

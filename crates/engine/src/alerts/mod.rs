@@ -84,10 +84,12 @@ impl Engine {
             .write(move |tx| {
                 let now = context.now();
                 let mut row = tx.lock_alert(context.organisation, name, now)?;
+                let before = row.silenced_until.map(Time);
                 row.silenced_until = length.map(|length| now + micros(length));
                 row.silenced_by = Some(actor.clone());
                 tx.silence_alert(context.organisation, name, row.silenced_until, &actor)?;
-                let told = json!({ "alert": name, "until": row.silenced_until.map(Time) });
+                let after = row.silenced_until.map(Time);
+                let told = json!({ "alert": name, "until": after, "before": before, "after": after });
                 Progress::new(tx, &context, now).event("alert.silenced", &actor, None, None, None, told)?;
                 Ok(view(name, description, Some(&row), now))
             })

@@ -103,7 +103,7 @@ impl Workspace {
 
     /// Without an id (`force-unlock`) one's own lock goes, and an administrator may take anybody's away.
     async fn release(&self, lock: Option<StateLock>) -> Result<()> {
-        let (name, admin) = (self.name.clone(), self.caller.may(Role::Admin));
+        let (name, admin) = (self.name.clone(), self.caller.may_everywhere(Role::Admin));
         self.write(move |tx, context, id, actor| {
             let of = StateOf::Workspace(id);
             let Some(held) = tx.state_lock(of)? else { return Ok(()) };

@@ -4,10 +4,11 @@ use axum::{Json, body::Bytes, extract::State, http::StatusCode};
 use conductor_api::types::{
     Application, Applied, ApplyRequest, Environment, Organisation, Page, Pool, Problem, Rule, Template,
 };
+use conductor_engine::Role;
 
 use crate::{
     App,
-    access::{Admin, Reader},
+    access::{Admin, Caller, Decider},
     problem::{Answer, At, Body},
 };
 
@@ -20,9 +21,10 @@ fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
     responses((status = 200, body = Applied), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn apply(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Caller(caller): Caller,
     Body(request): Body<ApplyRequest>,
 ) -> Answer<Json<Applied>> {
+    app.engine.allow_apply(&caller, &request.document)?;
     Ok(Json(app.engine.apply(request, &caller.name).await?))
 }
 
@@ -40,27 +42,27 @@ pub async fn keep_blob(
 }
 
 #[utoipa::path(get, path = "/organisations", tag = "catalogue", responses((status = 200, body = Page<Organisation>)))]
-pub async fn organisations(State(app): State<App>, _: Reader) -> Answer<Json<Page<Organisation>>> {
+pub async fn organisations(State(app): State<App>, _: Caller) -> Answer<Json<Page<Organisation>>> {
     Ok(whole(app.engine.organisations().await?))
 }
 
 #[utoipa::path(get, path = "/environments", tag = "catalogue", responses((status = 200, body = Page<Environment>)))]
-pub async fn environments(State(app): State<App>, _: Reader) -> Answer<Json<Page<Environment>>> {
+pub async fn environments(State(app): State<App>, _: Caller) -> Answer<Json<Page<Environment>>> {
     Ok(whole(app.engine.environments().await?))
 }
 
 #[utoipa::path(get, path = "/applications", tag = "catalogue", responses((status = 200, body = Page<Application>)))]
-pub async fn applications(State(app): State<App>, _: Reader) -> Answer<Json<Page<Application>>> {
+pub async fn applications(State(app): State<App>, _: Caller) -> Answer<Json<Page<Application>>> {
     Ok(whole(app.engine.applications().await?))
 }
 
 #[utoipa::path(get, path = "/templates", tag = "catalogue", responses((status = 200, body = Page<Template>)))]
-pub async fn templates(State(app): State<App>, _: Reader) -> Answer<Json<Page<Template>>> {
+pub async fn templates(State(app): State<App>, _: Caller) -> Answer<Json<Page<Template>>> {
     Ok(whole(app.engine.templates().await?))
 }
 
 #[utoipa::path(get, path = "/rules", tag = "catalogue", responses((status = 200, body = Page<Rule>)))]
-pub async fn rules(State(app): State<App>, _: Reader) -> Answer<Json<Page<Rule>>> {
+pub async fn rules(State(app): State<App>, _: Caller) -> Answer<Json<Page<Rule>>> {
     Ok(whole(app.engine.rules().await?))
 }
 
@@ -76,13 +78,13 @@ pub async fn delete_rule(
 }
 
 #[utoipa::path(get, path = "/pools", tag = "catalogue", responses((status = 200, body = Page<Pool>)))]
-pub async fn pools(State(app): State<App>, _: Reader) -> Answer<Json<Page<Pool>>> {
+pub async fn pools(State(app): State<App>, _: Caller) -> Answer<Json<Page<Pool>>> {
     Ok(Json(app.engine.pools().await?))
 }
 
 #[utoipa::path(get, path = "/pools/{name}", tag = "catalogue", params(("name" = String, Path)),
     responses((status = 200, body = Pool), (status = 404, body = Problem)))]
-pub async fn pool(State(app): State<App>, _: Reader, At(name): At<String>) -> Answer<Json<Pool>> {
+pub async fn pool(State(app): State<App>, _: Caller, At(name): At<String>) -> Answer<Json<Pool>> {
     Ok(Json(app.engine.pool(&name).await?))
 }
 
@@ -91,9 +93,13 @@ pub async fn pool(State(app): State<App>, _: Reader, At(name): At<String>) -> An
     responses((status = 204), (status = 404, body = Problem)))]
 pub async fn delete_pool(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Decider(caller): Decider,
     At(name): At<String>,
 ) -> Answer<StatusCode> {
+    if !caller.may_everywhere(Role::Admin) {
+        let pool = app.engine.pool(&name).await?;
+        caller.needs(Role::Admin, Some(&pool.environment), None)?;
+    }
     app.engine.delete_pool(&name, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

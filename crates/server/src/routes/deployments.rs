@@ -15,13 +15,13 @@ use conductor_api::types::{
     CancelRequest, Deployment, DeploymentRequest, DestroyRequest, LogPage, Page, Problem,
 };
 use conductor_domain::ids::ChangeId;
-use conductor_engine::LogQuery;
+use conductor_engine::{LogQuery, Role};
 use serde::Deserialize;
 
 use super::{ListQuery, parsed};
 use crate::{
     App,
-    access::{Reader, Writer},
+    access::{Caller, Decider},
     problem::{Answer, Ask, At, Body},
 };
 
@@ -34,10 +34,11 @@ const LONGEST_WAIT: u64 = 60_000;
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn create(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     headers: HeaderMap,
     Body(request): Body<DeploymentRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_deployment(&caller, &request, Role::Write).await?;
     let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
     let deployment = app.engine.deploy(request, &caller.name, key).await?;
     Ok((StatusCode::ACCEPTED, Json(deployment)))
@@ -48,9 +49,10 @@ pub async fn create(
     responses((status = 200, body = Deployment), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub async fn plan(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Body(request): Body<DeploymentRequest>,
 ) -> Answer<Json<Deployment>> {
+    app.engine.allow_deployment(&caller, &request, Role::Read).await?;
     Ok(Json(app.engine.plan(request).await?))
 }
 
@@ -59,10 +61,11 @@ pub async fn plan(
     responses((status = 202, body = Deployment), (status = 404, body = Problem)))]
 pub async fn destroy(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Decider(caller): Decider,
     headers: HeaderMap,
     Body(request): Body<DestroyRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_destruction(&caller, &request).await?;
     let key = headers.get("idempotency-key").and_then(|value| value.to_str().ok());
     Ok((StatusCode::ACCEPTED, Json(app.engine.destroy(request, &caller.name, key).await?)))
 }
@@ -71,10 +74,10 @@ pub async fn destroy(
     responses((status = 200, body = Page<Deployment>)))]
 pub async fn list(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ListQuery>,
 ) -> Answer<Json<Page<Deployment>>> {
-    Ok(Json(app.engine.deployments(query.try_into()?).await?))
+    Ok(Json(app.engine.deployments(query.seen_by(&caller)?).await?))
 }
 
 #[derive(Deserialize, Default, utoipa::IntoParams)]
@@ -91,10 +94,11 @@ pub struct WaitQuery {
     responses((status = 200, body = Deployment), (status = 404, body = Problem)))]
 pub async fn get(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At(id): At<ChangeId>,
     Ask(query): Ask<WaitQuery>,
 ) -> Answer<Json<Deployment>> {
+    app.engine.allow_change(&caller, id, Role::Read).await?;
     let wait = Duration::from_millis(query.wait.min(LONGEST_WAIT));
     Ok(Json(app.engine.await_deployment(id, query.seen.as_deref(), wait).await?))
 }
@@ -105,10 +109,11 @@ pub async fn get(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn cancel(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ChangeId>,
     Body(request): Body<CancelRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_change(&caller, id, Role::Write).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(id, request.rollback, &caller.name).await?)))
 }
 
@@ -117,9 +122,10 @@ pub async fn cancel(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn retry(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ChangeId>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_retry(&caller, id).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.retry(id, &caller.name).await?)))
 }
 
@@ -166,11 +172,12 @@ impl LogsQuery {
     responses((status = 200, body = LogPage), (status = 404, body = Problem)))]
 pub async fn logs(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At(id): At<ChangeId>,
     Ask(query): Ask<LogsQuery>,
     headers: HeaderMap,
 ) -> Answer<Response> {
+    app.engine.allow_change(&caller, id, Role::Read).await?;
     let mut wanted = query.read()?;
     let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
     if !text(header::ACCEPT).is_some_and(|accept| accept.contains("text/event-stream")) {
@@ -210,7 +217,12 @@ pub async fn logs(
 /// The deployment each time it moves, as server-sent events, until it is over.
 #[utoipa::path(get, path = "/deployments/{id}/events", tag = "deployments", params(("id" = String, Path)),
     responses((status = 200, content_type = "text/event-stream", body = String), (status = 404, body = Problem)))]
-pub async fn events(State(app): State<App>, _: Reader, At(id): At<ChangeId>) -> Answer<Response> {
+pub async fn events(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    At(id): At<ChangeId>,
+) -> Answer<Response> {
+    app.engine.allow_change(&caller, id, Role::Read).await?;
     app.engine.deployment(id).await?;
     let stream = futures_util::stream::unfold(Some(None::<String>), move |state| {
         let app = app.clone();

@@ -8,12 +8,13 @@ use std::{process::Stdio, time::Duration};
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{Deployment, DeploymentRequest, Problem};
 use conductor_domain::lifecycle::ErrorCode;
+use conductor_engine::Role;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
     App,
-    access::Writer,
+    access::Caller,
     problem::{Answer, Body, Failed},
 };
 
@@ -47,9 +48,12 @@ pub struct Pushed {
     responses((status = 202, body = Pushed), (status = 422, body = Problem)))]
 pub async fn git(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(push): Body<Push>,
 ) -> Answer<impl IntoResponse> {
+    if !caller.may_somewhere(Role::Write) {
+        caller.needs(Role::Write, None, None)?;
+    }
     let ignored =
         |why: String| Ok((StatusCode::OK, Json(Pushed { deployments: vec![], ignored: Some(why) })));
     let Some(branch) = push.reference.strip_prefix("refs/heads/") else {
@@ -70,6 +74,7 @@ pub async fn git(
         let Some(environment) = application.document["branches"][branch].as_str() else {
             continue;
         };
+        caller.needs(Role::Write, Some(environment), Some(&application.name))?;
         let path = application.document["path"].as_str().unwrap_or("score.yaml");
         let manifest = read_at(repository, branch, &push.after, path).await?;
         let request = DeploymentRequest {
@@ -79,6 +84,7 @@ pub async fn git(
             commit: Some(push.after.clone()),
             ..DeploymentRequest::default()
         };
+        app.engine.allow_deployment(&caller, &request, Role::Write).await?;
         let key = format!("git {} {} {environment}", application.name, push.after);
         deployments.push(app.engine.deploy(request, &caller.name, Some(&key)).await?);
     }

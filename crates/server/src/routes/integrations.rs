@@ -2,11 +2,12 @@
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{Deployment, Integration, Page, Problem};
+use conductor_engine::Role;
 use serde::Deserialize;
 
 use crate::{
     App,
-    access::{Admin, Reader, Writer},
+    access::{Admin, Caller},
     problem::{Answer, Ask, At},
 };
 
@@ -19,7 +20,7 @@ pub struct Which {
 }
 
 #[utoipa::path(get, path = "/integrations", tag = "catalogue", responses((status = 200, body = Page<Integration>)))]
-pub async fn list(State(app): State<App>, _: Reader) -> Answer<Json<Page<Integration>>> {
+pub async fn list(State(app): State<App>, _: Caller) -> Answer<Json<Page<Integration>>> {
     Ok(Json(Page { items: app.engine.integrations().await?, next_cursor: None }))
 }
 
@@ -27,7 +28,7 @@ pub async fn list(State(app): State<App>, _: Reader) -> Answer<Json<Page<Integra
     responses((status = 200, body = Integration), (status = 404, body = Problem)))]
 pub async fn get(
     State(app): State<App>,
-    _: Reader,
+    _: Caller,
     At(name): At<String>,
     Ask(which): Ask<Which>,
 ) -> Answer<Json<Integration>> {
@@ -39,10 +40,12 @@ pub async fn get(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub async fn test(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(name): At<String>,
     Ask(which): Ask<Which>,
 ) -> Answer<impl IntoResponse> {
+    let integration = app.engine.integration(&name, which.env.as_deref()).await?;
+    caller.needs(Role::Write, integration.environment.as_deref(), None)?;
     let change = app.engine.test_integration(&name, which.env.as_deref(), &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(change)))
 }

@@ -7,12 +7,13 @@ use conductor_api::types::{
     ResourceRequest, Revision, RevisionDiff, SubmitRequest, UpgradeRequest,
 };
 use conductor_domain::ids::{ApprovalId, ChangeId, ProposalId, ResourceId};
+use conductor_engine::Role;
 use serde::Deserialize;
 
 use super::{ListQuery, parsed};
 use crate::{
     App,
-    access::{Admin, Reader, Writer},
+    access::{Caller, Decider},
     problem::{Answer, Ask, At, Body, Failed},
 };
 
@@ -21,9 +22,11 @@ use crate::{
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn make(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(request): Body<ResourceRequest>,
 ) -> Answer<impl IntoResponse> {
+    caller.needs(Role::Write, Some(&request.environment), None)?;
+    app.engine.allow_resources(&caller, &request.parents, Role::Read).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.make_resource(request, &caller.name).await?)))
 }
 
@@ -32,9 +35,10 @@ pub async fn make(
     responses((status = 201, body = Handled), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn register(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(request): Body<RegisterRequest>,
 ) -> Answer<impl IntoResponse> {
+    caller.needs(Role::Write, Some(&request.environment), None)?;
     Ok((StatusCode::CREATED, Json(app.engine.register_resource(request, &caller.name).await?)))
 }
 
@@ -43,10 +47,13 @@ pub async fn register(
     responses((status = 200, body = Resource), (status = 404, body = Problem)))]
 pub async fn describe(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(facts): Body<Facts>,
 ) -> Answer<Json<Resource>> {
+    // Who owns it may destroy it.
+    let wanted = if facts.owner.is_some() { Role::Admin } else { Role::Write };
+    app.engine.allow_resource(&caller, id, wanted).await?;
     app.engine.describe_resource(id, facts, &caller.name).await?;
     Ok(Json(app.engine.resource(id).await?))
 }
@@ -57,10 +64,14 @@ pub async fn describe(
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn destroy(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Decider(caller): Decider,
     At(id): At<ResourceId>,
     Body(request): Body<HandRequest>,
 ) -> Answer<impl IntoResponse> {
+    match request.dry_run {
+        true => app.engine.allow_resource(&caller, id, Role::Read).await?,
+        false => app.engine.allow_destroying(&caller, id).await?,
+    }
     let handled = app.engine.destroy_resource(id, request.dry_run, &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(handled)))
 }
@@ -71,10 +82,11 @@ pub async fn destroy(
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn recreate(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(request): Body<HandRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     let handled = app.engine.make_again(id, false, request.dry_run, &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(handled)))
 }
@@ -85,10 +97,11 @@ pub async fn recreate(
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn retry(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(request): Body<HandRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_another_try(&caller, id).await?;
     let handled = app.engine.make_again(id, true, request.dry_run, &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(handled)))
 }
@@ -98,9 +111,10 @@ pub async fn retry(
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn delete(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Decider(caller): Decider,
     At(id): At<ResourceId>,
 ) -> Answer<StatusCode> {
+    app.engine.allow_resource(&caller, id, Role::Admin).await?;
     app.engine.delete_resource(id, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -110,9 +124,10 @@ pub async fn delete(
     responses((status = 200, body = Resource), (status = 404, body = Problem)))]
 pub async fn protect(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
 ) -> Answer<Json<Resource>> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     app.engine.protect(id, true, &caller.name).await?;
     Ok(Json(app.engine.resource(id).await?))
 }
@@ -122,9 +137,10 @@ pub async fn protect(
     responses((status = 200, body = Resource), (status = 404, body = Problem)))]
 pub async fn unprotect(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Decider(caller): Decider,
     At(id): At<ResourceId>,
 ) -> Answer<Json<Resource>> {
+    app.engine.allow_resource(&caller, id, Role::Admin).await?;
     app.engine.protect(id, false, &caller.name).await?;
     Ok(Json(app.engine.resource(id).await?))
 }
@@ -145,17 +161,22 @@ pub struct ApprovalQuery {
     responses((status = 200, body = Page<Approval>)))]
 pub async fn approvals(
     State(app): State<App>,
-    Reader(caller): Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ApprovalQuery>,
 ) -> Answer<Json<Page<Approval>>> {
     let (status, cursor) = (parsed(query.status.as_ref())?, parsed(query.cursor.as_ref())?);
-    let of = query.mine.then_some(caller);
-    Ok(Json(app.engine.approvals(status, of, cursor, query.limit.unwrap_or(50)).await?))
+    let (sight, of) = (caller.sight(), query.mine.then_some(caller));
+    Ok(Json(app.engine.approvals(status, of, sight, cursor, query.limit.unwrap_or(50)).await?))
 }
 
 #[utoipa::path(get, path = "/approvals/{id}", tag = "approvals", params(("id" = String, Path)),
     responses((status = 200, body = Approval), (status = 404, body = Problem)))]
-pub async fn approval(State(app): State<App>, _: Reader, At(id): At<ApprovalId>) -> Answer<Json<Approval>> {
+pub async fn approval(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    At(id): At<ApprovalId>,
+) -> Answer<Json<Approval>> {
+    app.engine.allow_approval(&caller, id).await?;
     Ok(Json(app.engine.approval(id).await?))
 }
 
@@ -165,10 +186,11 @@ pub async fn approval(State(app): State<App>, _: Reader, At(id): At<ApprovalId>)
     responses((status = 200, body = Approval), (status = 403, body = Problem), (status = 409, body = Problem)))]
 pub async fn approve(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Decider(caller): Decider,
     At(id): At<ApprovalId>,
     Body(decision): Body<Decision>,
 ) -> Answer<Json<Approval>> {
+    app.engine.allow_approval(&caller, id).await?;
     Ok(Json(app.engine.decide(id, true, decision, &caller).await?))
 }
 
@@ -178,10 +200,11 @@ pub async fn approve(
     responses((status = 200, body = Approval), (status = 403, body = Problem), (status = 409, body = Problem)))]
 pub async fn reject(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Decider(caller): Decider,
     At(id): At<ApprovalId>,
     Body(decision): Body<Decision>,
 ) -> Answer<Json<Approval>> {
+    app.engine.allow_approval(&caller, id).await?;
     Ok(Json(app.engine.decide(id, false, decision, &caller).await?))
 }
 
@@ -191,10 +214,11 @@ pub async fn reject(
     responses((status = 201, body = Proposal), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn propose(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(request): Body<serde_json::Value>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     let request = proposed(request)?;
     Ok((StatusCode::CREATED, Json(app.engine.propose(id, request, &caller.name).await?)))
 }
@@ -217,16 +241,21 @@ fn invalid(detail: String) -> Failed {
     responses((status = 200, body = Page<Proposal>)))]
 pub async fn proposals(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ListQuery>,
 ) -> Answer<Json<Page<Proposal>>> {
     let (of, cursor) = (parsed(query.resource.as_ref())?, parsed(query.cursor.as_ref())?);
-    Ok(Json(app.engine.proposals(of, cursor, query.limit.unwrap_or(50)).await?))
+    Ok(Json(app.engine.proposals(of, caller.sight(), cursor, query.limit.unwrap_or(50)).await?))
 }
 
 #[utoipa::path(get, path = "/proposals/{id}", tag = "proposals", params(("id" = String, Path)),
     responses((status = 200, body = Proposal), (status = 404, body = Problem)))]
-pub async fn proposal(State(app): State<App>, _: Reader, At(id): At<ProposalId>) -> Answer<Json<Proposal>> {
+pub async fn proposal(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    At(id): At<ProposalId>,
+) -> Answer<Json<Proposal>> {
+    app.engine.allow_proposal(&caller, id, Role::Read).await?;
     Ok(Json(app.engine.proposal(id).await?))
 }
 
@@ -236,10 +265,11 @@ pub async fn proposal(State(app): State<App>, _: Reader, At(id): At<ProposalId>)
     responses((status = 200, body = Proposal), (status = 409, body = Problem), (status = 422, body = Problem)))]
 pub async fn edit_proposal(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ProposalId>,
     Body(request): Body<serde_json::Value>,
 ) -> Answer<Json<Proposal>> {
+    app.engine.allow_proposal(&caller, id, Role::Write).await?;
     Ok(Json(app.engine.edit_proposal(id, proposed(request)?, &caller.name).await?))
 }
 
@@ -248,9 +278,10 @@ pub async fn edit_proposal(
     responses((status = 200, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn try_proposal(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ProposalId>,
 ) -> Answer<Json<Deployment>> {
+    app.engine.allow_proposal(&caller, id, Role::Write).await?;
     Ok(Json(app.engine.try_proposal(id, &caller.name).await?))
 }
 
@@ -260,10 +291,11 @@ pub async fn try_proposal(
     responses((status = 200, body = Proposal), (status = 409, body = Problem)))]
 pub async fn submit_proposal(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ProposalId>,
     Body(request): Body<SubmitRequest>,
 ) -> Answer<Json<Proposal>> {
+    app.engine.allow_proposal(&caller, id, Role::Write).await?;
     Ok(Json(app.engine.submit_proposal(id, request.auto_merge, &caller.name).await?))
 }
 
@@ -272,9 +304,10 @@ pub async fn submit_proposal(
     responses((status = 202, body = Handled), (status = 409, body = Problem)))]
 pub async fn merge_proposal(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ProposalId>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_proposal(&caller, id, Role::Write).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.merge_proposal(id, &caller.name).await?)))
 }
 
@@ -283,9 +316,10 @@ pub async fn merge_proposal(
     responses((status = 200, body = Proposal), (status = 409, body = Problem)))]
 pub async fn discard_proposal(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ProposalId>,
 ) -> Answer<Json<Proposal>> {
+    app.engine.allow_proposal(&caller, id, Role::Write).await?;
     Ok(Json(app.engine.discard_proposal(id, &caller.name).await?))
 }
 
@@ -294,9 +328,10 @@ pub async fn discard_proposal(
     responses((status = 200, body = Page<Revision>), (status = 404, body = Problem)))]
 pub async fn revisions(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
 ) -> Answer<Json<Page<Revision>>> {
+    app.engine.allow_resource(&caller, id, Role::Read).await?;
     Ok(Json(Page { items: app.engine.revisions(id).await?, next_cursor: None }))
 }
 
@@ -305,9 +340,10 @@ pub async fn revisions(
     responses((status = 200, body = RevisionDiff), (status = 404, body = Problem)))]
 pub async fn revision_diff(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At((id, a, b)): At<(ResourceId, i64, i64)>,
 ) -> Answer<Json<RevisionDiff>> {
+    app.engine.allow_resource(&caller, id, Role::Read).await?;
     Ok(Json(app.engine.revision_diff(id, a, b).await?))
 }
 
@@ -317,10 +353,11 @@ pub async fn revision_diff(
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn roll_back(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At((id, number)): At<(ResourceId, i64)>,
     Body(request): Body<HandRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     let handled = app.engine.roll_back(id, number, request.dry_run, &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(handled)))
 }
@@ -330,9 +367,10 @@ pub async fn roll_back(
     responses((status = 202, body = Deployment), (status = 404, body = Problem)))]
 pub async fn check_drift(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(request): Body<DriftRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_drift_check(&caller, &request).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.check_drift(request, &caller.name).await?)))
 }
 
@@ -350,7 +388,7 @@ pub struct DriftQuery {
 #[utoipa::path(get, path = "/drift", tag = "drift", params(DriftQuery), responses((status = 200, body = Page<Drift>)))]
 pub async fn drifts(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<DriftQuery>,
 ) -> Answer<Json<Page<Drift>>> {
     let ids = query.resources.as_deref().unwrap_or_default().split(',').filter(|id| !id.is_empty());
@@ -361,7 +399,9 @@ pub async fn drifts(
         application: query.app,
         resources: resources.into_iter().flatten().collect(),
     };
-    Ok(Json(app.engine.drifts(request).await?))
+    let mut page = app.engine.drifts(request).await?;
+    page.items = app.engine.seen_drifts(&caller, page.items).await?;
+    Ok(Json(page))
 }
 
 /// Makes them what is on record again.
@@ -369,9 +409,10 @@ pub async fn drifts(
     responses((status = 202, body = Vec<Handled>), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn repair_drift(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(decision): Body<DriftDecision>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resources(&caller, &decision.resources, Role::Write).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.repair_drift(decision, &caller.name).await?)))
 }
 
@@ -380,9 +421,10 @@ pub async fn repair_drift(
     responses((status = 202, body = Vec<Handled>), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn adopt_drift(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(decision): Body<DriftDecision>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resources(&caller, &decision.resources, Role::Write).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.adopt_drift(decision, &caller.name).await?)))
 }
 
@@ -391,9 +433,10 @@ pub async fn adopt_drift(
     responses((status = 204), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn ignore_drift(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(decision): Body<DriftDecision>,
 ) -> Answer<StatusCode> {
+    app.engine.allow_resources(&caller, &decision.resources, Role::Write).await?;
     app.engine.ignore_drift(decision, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -403,9 +446,13 @@ pub async fn ignore_drift(
     responses((status = 202, body = Promotion), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn promote(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     Body(request): Body<PromotionRequest>,
 ) -> Answer<impl IntoResponse> {
+    caller.needs(Role::Read, Some(&request.from), Some(&request.application))?;
+    let (_, deployment) = app.engine.promotion(&request).await?;
+    let wanted = if request.dry_run { Role::Read } else { Role::Write };
+    app.engine.allow_deployment(&caller, &deployment, wanted).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.promote(request, &caller.name).await?)))
 }
 
@@ -415,10 +462,14 @@ pub async fn promote(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn redeploy(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ChangeId>,
     Body(request): Body<HandRequest>,
 ) -> Answer<impl IntoResponse> {
+    let wanted = if request.dry_run { Role::Read } else { Role::Write };
+    app.engine.allow_change(&caller, id, wanted).await?;
+    let deployment = app.engine.redeployment(id).await?;
+    app.engine.allow_deployment(&caller, &deployment, wanted).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.redeploy(id, request.dry_run, &caller.name).await?)))
 }
 
@@ -428,10 +479,12 @@ pub async fn redeploy(
     responses((status = 202, body = Handled), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn upgrade(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(request): Body<UpgradeRequest>,
 ) -> Answer<impl IntoResponse> {
+    let wanted = if request.dry_run { Role::Read } else { Role::Write };
+    app.engine.allow_resource(&caller, id, wanted).await?;
     let handled = app.engine.upgrade(id, &request.version, request.dry_run, &caller.name).await?;
     Ok((StatusCode::ACCEPTED, Json(handled)))
 }

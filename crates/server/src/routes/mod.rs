@@ -11,10 +11,11 @@ mod integrations;
 mod life;
 mod objects;
 pub mod states;
+mod tokens;
 pub mod worker;
 
 use axum::extract::DefaultBodyLimit;
-use conductor_engine::Query;
+use conductor_engine::{Principal, Query, Sight};
 use serde::Deserialize;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
@@ -84,9 +85,10 @@ pub fn public() -> OpenApiRouter<App> {
         .routes(routes!(objects::workers))
         .routes(routes!(objects::list_events))
         .routes(routes!(audit::list))
-        .routes(routes!(audit::verify))
-        .routes(routes!(objects::create_token, objects::tokens))
-        .routes(routes!(objects::revoke_token))
+        .routes(routes!(audit::verify, audit::verify_export))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::revoke))
+        .routes(routes!(tokens::grant, tokens::take_grant))
         .routes(routes!(hooks::git))
         .routes(routes!(alerts::list))
         .routes(routes!(alerts::silence))
@@ -156,6 +158,14 @@ impl TryFrom<ListQuery> for Query {
             template: query.template,
             limit: query.limit,
             cursor: query.cursor,
+            sight: Sight::Everything,
         })
+    }
+}
+
+impl ListQuery {
+    /// Narrowed to what somebody may see.
+    fn seen_by(self, caller: &Principal) -> Answer<Query> {
+        Ok(Query { sight: caller.sight(), ..self.try_into()? })
     }
 }

@@ -1,17 +1,18 @@
-//! Resources, operations, outputs, workers, events, tokens.
+//! Resources, operations, outputs, workers, events.
 
 use axum::{Json, extract::State, http::StatusCode, response::IntoResponse};
 use conductor_api::types::{
     Consumer, ConsumerRequest, Deployment, Event, Operation, OutputsByRequirement, Page, Problem, Resource,
-    Token, TokenRequest, WorkerInfo,
+    WorkerInfo,
 };
-use conductor_domain::ids::{OperationId, ResourceId, TokenId};
+use conductor_domain::ids::{OperationId, ResourceId};
+use conductor_engine::Role;
 use serde::Deserialize;
 
 use super::ListQuery;
 use crate::{
     App,
-    access::{Admin, Reader, Writer},
+    access::Caller,
     problem::{Answer, Ask, At, Body},
 };
 
@@ -23,15 +24,20 @@ fn whole<T>(items: Vec<T>) -> Json<Page<T>> {
     responses((status = 200, body = Page<Resource>), (status = 404, body = Problem)))]
 pub async fn resources(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ListQuery>,
 ) -> Answer<Json<Page<Resource>>> {
-    Ok(Json(app.engine.resources(query.try_into()?).await?))
+    Ok(Json(app.engine.resources(query.seen_by(&caller)?).await?))
 }
 
 #[utoipa::path(get, path = "/resources/{id}", tag = "resources", params(("id" = String, Path)),
     responses((status = 200, body = Resource), (status = 404, body = Problem)))]
-pub async fn resource(State(app): State<App>, _: Reader, At(id): At<ResourceId>) -> Answer<Json<Resource>> {
+pub async fn resource(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    At(id): At<ResourceId>,
+) -> Answer<Json<Resource>> {
+    app.engine.allow_resource(&caller, id, Role::Read).await?;
     Ok(Json(app.engine.resource(id).await?))
 }
 
@@ -41,10 +47,11 @@ pub async fn resource(State(app): State<App>, _: Reader, At(id): At<ResourceId>)
     responses((status = 201, body = Consumer), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn add_consumer(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
     Body(request): Body<ConsumerRequest>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_use(&caller, id, request.environment.as_deref(), &request.application).await?;
     Ok((StatusCode::CREATED, Json(app.engine.add_consumer(id, request, &caller.name).await?)))
 }
 
@@ -62,11 +69,12 @@ pub struct ConsumerQuery {
     responses((status = 204), (status = 404, body = Problem)))]
 pub async fn remove_consumer(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At((id, application)): At<(ResourceId, String)>,
     Ask(query): Ask<ConsumerQuery>,
 ) -> Answer<StatusCode> {
     let (environment, requirement) = (query.environment.as_deref(), query.requirement.as_deref());
+    app.engine.allow_release(&caller, id, environment, &application).await?;
     app.engine.remove_consumer(id, &application, environment, requirement, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -76,9 +84,10 @@ pub async fn remove_consumer(
     responses((status = 200, body = Resource), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn undelete(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
 ) -> Answer<Json<Resource>> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     app.engine.undelete(id, &caller.name).await?;
     Ok(Json(app.engine.resource(id).await?))
 }
@@ -87,19 +96,20 @@ pub async fn undelete(
     responses((status = 200, body = Page<Operation>)))]
 pub async fn operations(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ListQuery>,
 ) -> Answer<Json<Page<Operation>>> {
-    Ok(Json(app.engine.operations(query.try_into()?).await?))
+    Ok(Json(app.engine.operations(query.seen_by(&caller)?).await?))
 }
 
 #[utoipa::path(get, path = "/operations/{id}", tag = "operations", params(("id" = String, Path)),
     responses((status = 200, body = Operation), (status = 404, body = Problem)))]
 pub async fn operation(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At(id): At<OperationId>,
 ) -> Answer<Json<Operation>> {
+    app.engine.allow_operation(&caller, id).await?;
     Ok(Json(app.engine.operation(id).await?))
 }
 
@@ -108,10 +118,11 @@ pub async fn operation(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn cancel_operation(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
-    let change = app.engine.change_of(id).await?;
+    let change = app.engine.seen_change_of(&caller, id).await?;
+    app.engine.allow_change(&caller, change, Role::Write).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.cancel(change, false, &caller.name).await?)))
 }
 
@@ -120,10 +131,11 @@ pub async fn cancel_operation(
     responses((status = 202, body = Deployment), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn retry_operation(
     State(app): State<App>,
-    Writer(caller): Writer,
+    Caller(caller): Caller,
     At(id): At<OperationId>,
 ) -> Answer<impl IntoResponse> {
-    let change = app.engine.change_of(id).await?;
+    let change = app.engine.seen_change_of(&caller, id).await?;
+    app.engine.allow_retry(&caller, change).await?;
     Ok((StatusCode::ACCEPTED, Json(app.engine.retry(change, &caller.name).await?)))
 }
 
@@ -141,54 +153,24 @@ pub struct OutputsQuery {
     responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn outputs(
     State(app): State<App>,
-    Reader(caller): Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<OutputsQuery>,
 ) -> Answer<Json<OutputsByRequirement>> {
-    if query.reveal && !caller.may(conductor_engine::Role::Write) {
-        use conductor_domain::lifecycle::ErrorCode;
-        let detail = "revealing secrets takes the role write";
-        return Err(crate::problem::Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail));
-    }
+    let wanted = if query.reveal { Role::Write } else { Role::Read };
+    caller.needs(wanted, Some(&query.env), Some(&query.app))?;
     Ok(Json(app.engine.outputs(&query.app, &query.env, query.reveal).await?))
 }
 
 #[utoipa::path(get, path = "/workers", tag = "workers", responses((status = 200, body = Page<WorkerInfo>)))]
-pub async fn workers(State(app): State<App>, _: Reader) -> Answer<Json<Page<WorkerInfo>>> {
+pub async fn workers(State(app): State<App>, _: Caller) -> Answer<Json<Page<WorkerInfo>>> {
     Ok(whole(app.engine.workers().await?))
 }
 
 #[utoipa::path(get, path = "/events", tag = "events", params(ListQuery), responses((status = 200, body = Page<Event>)))]
 pub async fn list_events(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     Ask(query): Ask<ListQuery>,
 ) -> Answer<Json<Page<Event>>> {
-    Ok(Json(app.engine.events(query.try_into()?).await?))
-}
-
-/// Makes a token and shows it, once.
-#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = TokenRequest,
-    responses((status = 201, body = Token), (status = 409, body = Problem), (status = 422, body = Problem)))]
-pub async fn create_token(
-    State(app): State<App>,
-    Admin(caller): Admin,
-    Body(request): Body<TokenRequest>,
-) -> Answer<impl IntoResponse> {
-    Ok((StatusCode::CREATED, Json(app.engine.create_token(request, &caller.name).await?)))
-}
-
-#[utoipa::path(get, path = "/tokens", tag = "tokens", responses((status = 200, body = Page<Token>)))]
-pub async fn tokens(State(app): State<App>, _: Admin) -> Answer<Json<Page<Token>>> {
-    Ok(whole(app.engine.tokens().await?))
-}
-
-#[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
-    responses((status = 204), (status = 404, body = Problem)))]
-pub async fn revoke_token(
-    State(app): State<App>,
-    Admin(caller): Admin,
-    At(id): At<TokenId>,
-) -> Answer<StatusCode> {
-    app.engine.revoke_token(id, &caller.name).await?;
-    Ok(StatusCode::NO_CONTENT)
+    Ok(Json(app.engine.events(query.seen_by(&caller)?).await?))
 }

@@ -13,10 +13,11 @@ use conductor_api::{
     types::{Page, Problem, StateDiff, StateRollback, StateVersion},
 };
 use conductor_domain::{ids::ResourceId, lifecycle::ErrorCode};
+use conductor_engine::Role;
 
 use crate::{
     App,
-    access::{Admin, Reader, StateCaller, Writer},
+    access::{Caller, Decider, StateCaller},
     problem::{Answer, At, Body, Failed},
 };
 
@@ -25,9 +26,10 @@ use crate::{
     responses((status = 200, body = Page<StateVersion>), (status = 404, body = Problem)))]
 pub async fn list(
     State(app): State<App>,
-    _: Reader,
+    Caller(caller): Caller,
     At(id): At<ResourceId>,
 ) -> Answer<Json<Page<StateVersion>>> {
+    app.engine.allow_resource(&caller, id, Role::Read).await?;
     Ok(Json(Page { items: app.engine.states(id).await?, next_cursor: None }))
 }
 
@@ -37,9 +39,10 @@ pub async fn list(
     responses((status = 200, body = Object), (status = 403, body = Problem), (status = 404, body = Problem)))]
 pub async fn get(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Caller(caller): Caller,
     At((id, number)): At<(ResourceId, i64)>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resource(&caller, id, Role::Admin).await?;
     let body: Bytes = app.engine.state(id, number, &caller.name).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], body))
 }
@@ -50,9 +53,10 @@ pub async fn get(
     responses((status = 200, body = StateDiff), (status = 404, body = Problem)))]
 pub async fn diff(
     State(app): State<App>,
-    _: Writer,
+    Caller(caller): Caller,
     At((id, a, b)): At<(ResourceId, i64, i64)>,
 ) -> Answer<Json<StateDiff>> {
+    app.engine.allow_resource(&caller, id, Role::Write).await?;
     Ok(Json(app.engine.diff_states(id, a, b).await?))
 }
 
@@ -62,10 +66,11 @@ pub async fn diff(
     responses((status = 201, body = StateVersion), (status = 404, body = Problem), (status = 409, body = Problem)))]
 pub async fn roll_back(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Decider(caller): Decider,
     At(id): At<ResourceId>,
     Body(request): Body<StateRollback>,
 ) -> Answer<impl IntoResponse> {
+    app.engine.allow_resource(&caller, id, Role::Admin).await?;
     let version = app.engine.roll_back_state(id, request.number, &caller.name).await?;
     Ok((StatusCode::CREATED, Json(version)))
 }
@@ -75,9 +80,10 @@ pub async fn roll_back(
     responses((status = 204), (status = 404, body = Problem)))]
 pub async fn unlock(
     State(app): State<App>,
-    Admin(caller): Admin,
+    Decider(caller): Decider,
     At(id): At<ResourceId>,
 ) -> Answer<StatusCode> {
+    app.engine.allow_resource(&caller, id, Role::Admin).await?;
     app.engine.unlock_state_by_force(id, &caller.name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,8 +1,8 @@
 //! Lists of the objects that have few fields.
 
 use conductor_api::types::{
-    Alert, Application, Environment, Event, Integration, OutputsByRequirement, Pool, Rule, Template, Token,
-    WorkerInfo,
+    Alert, Application, AuditEntry, Environment, Event, Grant, Integration, OutputsByRequirement, Pool, Rule,
+    Template, Token, WorkerInfo,
 };
 
 use super::{age, plain};
@@ -123,12 +123,44 @@ pub fn events(screen: &Screen, items: &[Event]) -> String {
     table(screen, ["AT", "KIND", "BY", "ABOUT"], rows.collect())
 }
 
+pub fn audit(screen: &Screen, items: &[AuditEntry]) -> String {
+    let rows = items.iter().map(|item| {
+        let event = &item.event;
+        let about =
+            event.resource.map(|id| id.to_string()).or_else(|| event.deployment.map(|id| id.to_string()));
+        let name = event.data["name"].as_str().map(str::to_owned);
+        [
+            item.position.to_string(),
+            event.at.to_string(),
+            event.kind.clone(),
+            event.actor.clone(),
+            about.or(name).unwrap_or_default(),
+            event.request_id.clone().unwrap_or_default(),
+        ]
+    });
+    table(screen, ["NO", "AT", "KIND", "BY", "ABOUT", "REQUEST"], rows.collect())
+}
+
 pub fn tokens(screen: &Screen, items: &[Token]) -> String {
     let rows = items.iter().map(|item| {
         let state = if item.revoked { "revoked" } else { "active" };
-        [item.id.to_string(), item.name.clone(), item.role.clone(), state.into(), age(item.created_at)]
+        [item.id.to_string(), item.name.clone(), grants(item), state.into(), age(item.created_at)]
     });
-    table(screen, ["ID", "NAME", "ROLE", "STATE", "AGE"], rows.collect())
+    table(screen, ["ID", "NAME", "MAY", "STATE", "AGE"], rows.collect())
+}
+
+/// What a token may do and where, on one line.
+pub fn grants(token: &Token) -> String {
+    let one = |grant: &Grant| match (&grant.environment, &grant.application) {
+        (None, None) => grant.role.clone(),
+        (Some(environment), None) => format!("{} in {environment}", grant.role),
+        (None, Some(application)) => format!("{} for {application}", grant.role),
+        (Some(environment), Some(application)) => {
+            format!("{} for {application} in {environment}", grant.role)
+        }
+    };
+    let all: Vec<String> = token.grants.iter().map(one).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
 pub fn outputs(screen: &Screen, outputs: &OutputsByRequirement) -> String {
