@@ -280,8 +280,12 @@ impl Simulation {
 
     /// Somebody agrees to something, or does not.
     async fn answer(&mut self) {
-        let pending =
-            self.engine.approvals(Some(ApprovalStatus::Pending), None, None, 200).await.unwrap().items;
+        let pending = self
+            .engine
+            .approvals(Some(ApprovalStatus::Pending), None, reviewer().sight(), None, 200)
+            .await
+            .unwrap()
+            .items;
         if pending.is_empty() {
             return;
         }
@@ -337,7 +341,7 @@ impl Simulation {
     }
 
     async fn propose(&mut self) {
-        let proposals = self.engine.proposals(None, None, 200).await.unwrap().items;
+        let proposals = self.engine.proposals(None, reviewer().sight(), None, 200).await.unwrap().items;
         if !proposals.is_empty() && self.dice.roll(3) > 0 {
             let id = proposals[self.dice.roll(proposals.len())].id;
             let begun = match self.dice.roll(4) {
@@ -421,7 +425,12 @@ impl Simulation {
         if matches!(change.kind, ChangeKind::Pool | ChangeKind::Proposal) {
             return;
         }
-        let all = self.engine.approvals(Some(ApprovalStatus::Approved), None, None, 200).await.unwrap().items;
+        let all = self
+            .engine
+            .approvals(Some(ApprovalStatus::Approved), None, reviewer().sight(), None, 200)
+            .await
+            .unwrap()
+            .items;
         let about = all.iter().filter(|approval| approval.deployment == Some(job.change));
         let agreed = about.flat_map(|approval| &approval.items).any(|item| item.resource == step.subject.id);
         // An operation that another change waits for is handed to it, with what was agreed to.
@@ -663,7 +672,12 @@ impl Simulation {
     }
 
     async fn agree_to_all(&self) {
-        for one in self.engine.approvals(Some(ApprovalStatus::Pending), None, None, 200).await.unwrap().items
+        for one in self
+            .engine
+            .approvals(Some(ApprovalStatus::Pending), None, reviewer().sight(), None, 200)
+            .await
+            .unwrap()
+            .items
         {
             let decision = Decision { comment: None, digest: Some(one.digest) };
             fine("agree", self.engine.decide(one.id, true, decision, &reviewer()).await);
