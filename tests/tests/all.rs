@@ -18,3 +18,4 @@ mod sharing_races;
 mod states;
 mod story;
 mod traces;
+mod upgrades;

@@ -32,6 +32,9 @@ pub enum LinkError {
     Refused(String),
 }
 
+/// The header that a claim's own token travels in, beside the worker's in `Authorization`.
+pub const OPERATION_TOKEN: &str = "conductor-operation-token";
+
 pub type LinkResult<T> = Result<T, LinkError>;
 
 /// Who proves ownership of an operation: its id and the fencing number of the claim.
@@ -56,6 +59,9 @@ pub struct Acquire {
     pub managers: Vec<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// It knows the token that comes with each job, and what else a job is handed; earlier releases knew neither.
+    #[serde(default)]
+    pub tokens: bool,
     /// What keeps programs in on this worker, line by line; nothing from one that does not tell.
     #[serde(default)]
     pub isolation: Vec<String>,

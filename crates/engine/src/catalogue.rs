@@ -470,7 +470,7 @@ fn apply_template(
     let payload =
         json!({ "document": document, "content": content, "version": version.to_string(), "digest": digest });
     let (terms, wanted) = (template.worker.as_ref(), template.tool_version.as_ref());
-    let needs = template_needs(&template.manager, &template.config, terms, wanted);
+    let needs = template_needs(&template.manager, &template.config, terms, wanted, false);
     let change = start_describe(tx, context, &needs, payload, actor, now)?;
     Ok(Applied { change: Some(change), ..told })
 }

@@ -57,6 +57,7 @@ pub use conductor_store::{BUCKETS, Histogram};
 pub use conductor_store::{Error, Result};
 pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
+pub use operation_tokens::PoolStanding;
 pub use refusal::{PROBLEMS, refuse, refuse_all};
 pub use states::Workspace;
 pub use views::{LogQuery, Query};
@@ -197,7 +198,7 @@ impl Engine {
 
     /// Whether this process can take work: `Err` says why not.
     pub async fn ready(&self) -> std::result::Result<(), &'static str> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err("it is about to stop");
         }
         let look = self.db.read(|tx| tx.schema_fits());
@@ -222,6 +223,10 @@ impl Engine {
                 "this log was moved out of the database: set CONDUCTOR_LOG_STORE to where it is",
             )
         })
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// From here on nothing new should be sent here; what comes is still answered.

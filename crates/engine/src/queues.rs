@@ -89,6 +89,7 @@ pub(crate) fn abilities(ask: &Acquire) -> Abilities {
         labels: ask.labels.clone(),
         networks: ask.networks.clone(),
         tools: ask.tools.clone(),
+        integrations: ask.tokens,
     }
 }
 
@@ -124,8 +125,10 @@ pub(crate) fn template_needs(
     config: &Map<String, Value>,
     terms: Option<&WorkerTerms>,
     version: Option<&WantedVersion>,
+    integrations: bool,
 ) -> Needs {
     let mut needs = Needs::new(manager, terms.unwrap_or(&WorkerTerms::default()));
+    needs.integrations = integrations;
     if let Some(version) = version {
         let tool = config.get("tool").and_then(Value::as_str);
         let tools = PINNED.iter().filter(|name| tool.is_none_or(|tool| tool == **name));

@@ -21,6 +21,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { text: include_str!("migrations/0005_audit.sql"), breaking: false },
     Migration { text: include_str!("migrations/0006_lookups.sql"), breaking: false },
     Migration { text: include_str!("migrations/0007_life.sql"), breaking: false },
+    Migration { text: include_str!("migrations/0008_tokens.sql"), breaking: false },
 ];
 
 /// How many this program knows.
