@@ -10,7 +10,7 @@ use std::{
 
 use conductor_api::worker::Acquire;
 use conductor_domain::needs::{Abilities, Needs, WantedVersion, WorkerTerms};
-use conductor_store::{Error, Result, Tx};
+use conductor_store::{Error, Result, Tx, operations::WorkerRow};
 use serde_json::{Map, Value};
 
 use crate::{Context, metrics::WORKER_QUIET};
@@ -93,10 +93,11 @@ pub(crate) fn abilities(ask: &Acquire) -> Abilities {
     }
 }
 
-/// What the workers heard of lately have.
+/// What the workers heard of lately have, but for those that left or were lost since.
 fn living(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Abilities>> {
     let since = context.now() - WORKER_QUIET;
-    let workers = tx.workers(context.organisation)?.into_iter().filter(|row| row.seen_at >= since);
+    let here = |row: &WorkerRow| row.seen_at >= since && row.left_at.is_none() && row.lost_at.is_none();
+    let workers = tx.workers(context.organisation)?.into_iter().filter(here);
     Ok(workers.map(|row| serde_json::from_value(row.document).unwrap_or_default()).collect())
 }
 
