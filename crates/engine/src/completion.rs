@@ -98,11 +98,14 @@ pub(crate) fn complete(
         }
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
-    if let (JobResult::Done(_), Some(resource)) = (&completion.result, row.resource)
+    if let Some(resource) = row.resource
         && (locked.journaled || row.attempt > 1)
-        && row.kind != OperationKind::Observe
     {
-        tx.close_journals(resource)?;
+        if matches!(completion.result, JobResult::Done(_)) && row.kind != OperationKind::Observe {
+            tx.close_journals(resource)?;
+        }
+        // A claim that was lost may have left a lock that its successor had no need of.
+        tx.free_state(resource)?;
     }
     // Last: every completion of a change meets at its log.
     tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;

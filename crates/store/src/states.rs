@@ -282,6 +282,11 @@ impl Tx<'_> {
         )
     }
 
+    /// Whatever lock a resource's state has is over.
+    pub fn free_state(&mut self, resource: ResourceId) -> Result<()> {
+        self.put("DELETE FROM state_locks WHERE resource_id = $1", params![resource])
+    }
+
     /// Makes every claim on a resource's state void, provided that the fence is the one named.
     pub fn fence_off(&mut self, resource: ResourceId, fence: i64, now: i64) -> Result<i64> {
         self.put_one(
