@@ -123,6 +123,8 @@ pub struct Engine {
     pub(crate) seen: Mutex<BTreeMap<WorkerId, (std::time::Instant, serde_json::Value)>>,
     /// Where logs of what is over are kept, if not in the database.
     log_objects: OnceLock<Objects>,
+    /// How many versions of each state stay; all, without a number.
+    state_versions: OnceLock<i64>,
     draining: AtomicBool,
     pub key_made: bool,
     pub migrated: bool,
@@ -177,6 +179,7 @@ impl Engine {
             principals: Mutex::default(),
             seen: Mutex::default(),
             log_objects: OnceLock::new(),
+            state_versions: OnceLock::new(),
             draining: AtomicBool::new(false),
             key_made: opened.key_made,
             migrated: opened.migrated,
