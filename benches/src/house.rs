@@ -143,6 +143,7 @@ impl Scripted {
             slots: 1,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            tokens: true,
             isolation: vec![],
             networks: Default::default(),
             tools: Default::default(),

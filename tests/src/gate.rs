@@ -45,7 +45,7 @@ struct Rule {
 #[derive(Default)]
 struct Rules(Mutex<Vec<Arc<Rule>>>);
 
-/// Passes everything on to the first of its servers that takes the connection.
+/// Passes everything on to the first of its servers that takes the connection, or to each in turn.
 pub struct Gate {
     pub url: String,
     rules: Arc<Rules>,
@@ -58,14 +58,26 @@ pub struct Stop(Arc<Rule>);
 impl Gate {
     /// `servers` are addresses as `http://HOST:PORT`.
     pub fn before(servers: &[String]) -> Self {
+        Self::open(servers, 0)
+    }
+
+    /// Every request to another server, as a load balancer does.
+    pub fn spreading(servers: &[String]) -> Self {
+        Self::open(servers, 1)
+    }
+
+    fn open(servers: &[String], step: usize) -> Self {
         let servers: Arc<[String]> = servers.iter().map(|url| url.replace("http://", "")).collect();
         let rules = Arc::new(Rules::default());
         let listener = block_on(TcpListener::bind("127.0.0.1:0")).expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let known = rules.clone();
         let task = spawn(async move {
+            let mut first = 0;
             while let Ok((client, _)) = listener.accept().await {
-                let (servers, rules) = (servers.clone(), known.clone());
+                let (mut servers, rules) = (servers.to_vec(), known.clone());
+                servers.rotate_left(first);
+                first = (first + step) % servers.len();
                 tokio::spawn(async move { pass(client, &servers, &rules).await });
             }
         });

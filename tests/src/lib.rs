@@ -26,7 +26,7 @@ pub use postgres::{Database, Server, postgres};
 pub use process::Running;
 pub use score::{Score, resource, shared};
 pub use shape::{Fleet, House, Shape};
-pub use tools::{quick, terraform, tofu};
+pub use tools::{earlier_release, python, quick, terraform, tofu};
 pub use world::{Run, World};
 
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 #
 # Parameters: note (kept with the thing), takes and deleteTakes (seconds), breaks (fail, saying this), busy (exit 75
 # so many times), secret (make up a password, a sensitive output), says (a line for the log), lines (so many of
-# them), pin (carelessly logged, and put into what breaks says for PIN), stubborn (take no notice of SIGTERM).
+# them), wide (each padded with so many letters), pin (carelessly logged, and put into what breaks says for PIN), stubborn (take no notice of SIGTERM).
 import json
 import os
 import signal
@@ -68,7 +68,7 @@ if "says" in asked:
 if "pin" in asked:
     log(f"the pin is {asked['pin']}, do not tell")
 for number in range(asked.get("lines", 0)):
-    log(f"line {number}")
+    log(f"line {number}" + asked.get("wide", 0) * "w")
 until = time.time() + float(asked.get("deleteTakes" if step == "delete" else "takes", 0))
 beat()
 while time.time() < until:

@@ -23,6 +23,11 @@ pub fn tofu() -> PathBuf {
     tool("CONDUCTOR_TEST_TOFU")
 }
 
+/// The release that this one is upgraded from, built from its source as it was.
+pub fn earlier_release() -> PathBuf {
+    tool("CONDUCTOR_TEST_RELEASE")
+}
+
 fn from_setup(variable: &str) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/setup");
     let told = Command::new(script).arg("--env").output().expect("scripts/setup runs");

@@ -64,7 +64,7 @@ impl World {
              world: {{ type: string, default: \"{folder}\" }}\n    note: {{ type: string }}\n    \
              takes: {{ type: number }}\n    deleteTakes: {{ type: number }}\n    breaks: {{ type: string }}\n    \
              busy: {{ type: integer }}\n    secret: {{ type: boolean }}\n    says: {{ type: string }}\n    \
-             lines: {{ type: integer }}\n    stubborn: {{ type: boolean }}\n    any: {{}}\n{more}"
+             lines: {{ type: integer }}\n    wide: {{ type: integer }}\n    stubborn: {{ type: boolean }}\n    any: {{}}\n{more}"
         )
     }
 

@@ -20,3 +20,4 @@ mod sharing_races;
 mod states;
 mod story;
 mod traces;
+mod upgrades;

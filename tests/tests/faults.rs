@@ -1,6 +1,8 @@
 //! Everything that can break, at the worst moment of every step: the work is done and nobody has heard of it yet. A
 //! worker, a server or the database is killed, a worker freezes beyond its lease, the network is cut, a reply is lost,
 //! the disk is full. After each, nothing is stuck, nothing ran twice at once, and the record says what is really there.
+//!
+//! `make chaos` does the same at every moment of every step (`CONDUCTOR_CHAOS_ROUNDS` times).
 
 use std::{process::Command, time::Duration};
 
@@ -24,8 +26,28 @@ enum Fault {
     ReplyLost,
 }
 
+const FAULTS: [Fault; 6] = [
+    Fault::WorkerKilled,
+    Fault::ServerKilled,
+    Fault::DatabaseKilled,
+    Fault::WorkerFrozen,
+    Fault::NetworkCut,
+    Fault::ReplyLost,
+];
+
+/// A call of the worker, and on which side of the server's doing it.
+type Moment = (&'static str, At);
+
+/// Where nobody but the worker knows that the work is done.
+const WORST: Moment = ("/complete", At::Request);
+
 /// Something made by a manager, and how a look at the world itself finds it.
-trait Maker {
+trait Maker: Sync {
+    /// The moments there are in each of its steps.
+    fn moments(&self) -> Vec<Moment> {
+        vec![("/acquire", At::Reply), WORST, ("/complete", At::Reply)]
+    }
+
     fn template(&self, house: &House);
     fn asked(&self, size: &str) -> Value;
     fn is_there(&self, outputs: &Value, size: &str);
@@ -35,6 +57,20 @@ trait Maker {
 struct Tofu;
 
 impl Maker for Tofu {
+    fn moments(&self) -> Vec<Moment> {
+        vec![
+            ("/acquire", At::Reply),
+            ("/state/lock", At::Request),
+            ("/state/lock", At::Reply),
+            ("PUT /state?", At::Request),
+            ("PUT /state?", At::Reply),
+            ("/state/unlock", At::Request),
+            ("/state/unlock", At::Reply),
+            WORST,
+            ("/complete", At::Reply),
+        ]
+    }
+
     fn template(&self, house: &House) {
         let world = house.place.world.folder.display().to_string();
         house.place.write("catalog/net/main.tf", MODULE.replace("WORLD", &world));
@@ -124,7 +160,7 @@ fn roles(outputs: &Value) -> usize {
 }
 
 /// One after the other in one house: made, changed and destroyed, and the same thing breaks each time.
-fn suffers(maker: &dyn Maker, fault: Fault) {
+fn suffers(maker: &dyn Maker, fault: Fault, (path, at): Moment) {
     if quick() {
         return;
     }
@@ -140,8 +176,8 @@ fn suffers(maker: &dyn Maker, fault: Fault) {
     let mut outputs = Value::Null;
     for step in ["small", "large", ""] {
         let stop = match fault {
-            Fault::ReplyLost => gate.cut("/complete", At::Reply, 1),
-            _ => gate.hold("/complete", At::Request),
+            Fault::ReplyLost => gate.cut(path, At::Reply, 1),
+            _ => gate.hold(path, at),
         };
         let victim = house.start_worker_with(&gate.url, "1");
         let change = match step {
@@ -200,12 +236,11 @@ fn strike(
             vec![victim, successor]
         }
         Fault::NetworkCut => {
-            let cuts =
-                ["/acquire", "/update", "/complete"].map(|path| gate.cut(path, At::Request, usize::MAX));
+            let cut = gate.cut("/worker/", At::Request, usize::MAX);
             std::thread::sleep(seconds(1));
             let successor = house.worker();
             house.api().succeeded(change, SOON);
-            cuts.iter().for_each(conductor_tests::Stop::release);
+            cut.release();
             vec![victim, successor]
         }
         Fault::ReplyLost => vec![victim],
@@ -216,7 +251,7 @@ macro_rules! faults {
     ($($name:ident: $maker:expr, $fault:ident;)*) => {$(
         #[test]
         fn $name() {
-            suffers(&$maker, Fault::$fault);
+            suffers(&$maker, Fault::$fault, WORST);
         }
     )*};
 }
@@ -236,7 +271,46 @@ faults! {
     a_database_and_a_lost_reply: Databases, ReplyLost;
 }
 
-/// The disk of a worker is full: the deployment says so, and goes well once there is room.
+fn rounds() -> usize {
+    std::env::var("CONDUCTOR_CHAOS_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+/// Every fault at every moment of every step; a few houses at a time, as most of it is waiting for leases.
+#[test]
+#[ignore = "takes minutes: make chaos"]
+fn chaos_of_every_fault_at_every_moment() {
+    let makers: [(&str, &dyn Maker); 2] = [("tofu", &Tofu), ("database", &Databases)];
+    let mut cases: Vec<(&str, &dyn Maker, Fault, Moment)> = Vec::new();
+    for _ in 0..rounds() {
+        for (name, maker) in makers {
+            for (fault, moment) in
+                FAULTS.iter().flat_map(|&fault| maker.moments().into_iter().map(move |m| (fault, m)))
+            {
+                // A lost reply has no other side.
+                if fault != Fault::ReplyLost || moment.1 == At::Reply {
+                    cases.push((name, maker, fault, moment));
+                }
+            }
+        }
+    }
+    let (total, next) = (cases.len(), std::sync::atomic::AtomicUsize::new(0));
+    let one_after_the_other = || {
+        while let Some((name, maker, fault, moment)) =
+            cases.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
+        {
+            let began = std::time::Instant::now();
+            suffers(*maker, *fault, *moment);
+            println!("{name}, {fault:?} at {moment:?}: well after {:.1?}", began.elapsed());
+        }
+    };
+    conductor_tests::all_at_once((0..4).map(|number| {
+        let case: Box<dyn FnOnce() + Send> = Box::new(one_after_the_other);
+        (format!("chaos-{number}"), case)
+    }));
+    println!("{total} cases, each with create, update and destroy");
+}
+
+/// The disk of a worker is full: the deployment says so, and goes well once there is room. So with every step.
 #[test]
 fn a_full_disk_is_told_and_the_next_try_goes_well() {
     if quick() {
@@ -246,9 +320,37 @@ fn a_full_disk_is_told_and_the_next_try_goes_well() {
     let mut worker = house.worker();
     Tofu.template(&house);
     worker.stop();
+    let api = house.api();
+    let ask = |size: &str| match size {
+        "" => api.destroy("web"),
+        size => api.deploy(&Score::new("web").with("db", Tofu.asked(size)).text()),
+    };
+    let mut outputs = Value::Null;
+    for step in ["small", "large", ""] {
+        let cramped = cramped_worker(&house);
+        let change = ask(step);
+        let ended = eventually("it ends", SOON, || Some(api.deployment(&change)).filter(Deployment::is_over));
+        assert_eq!(ended.status, "failed", "{step:?} {ended:?} {}", cramped.said());
+        let message = ended.error.expect("a reason").message;
+        assert!(message.contains("space"), "{step:?} {message}");
+        house.is_at_rest();
+        drop(cramped);
+        let _roomy = house.worker();
+        api.succeeded(&ask(step), SOON);
+        match step {
+            "" => Tofu.is_gone(&outputs),
+            size => {
+                outputs = house.place.outputs("web", true)["db"].clone();
+                Tofu.is_there(&outputs, size);
+            }
+        }
+    }
+}
+
+/// A worker whose disk has two pages, which it alone sees.
+fn cramped_worker(house: &House) -> Running {
     let folder = house.place.path("small-disk");
     std::fs::create_dir_all(&folder).expect("a folder");
-    // Two pages of its own, seen by this worker alone.
     let script = "mount -t tmpfs -o size=8k none \"$CONDUCTOR_DATA\" && exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c", script, "sh"]);
@@ -259,17 +361,5 @@ fn a_full_disk_is_told_and_the_next_try_goes_well() {
         .env("CONDUCTOR_URL", &house.fleet.urls[0])
         .env("CONDUCTOR_TOKEN", house.worker_token())
         .env("CONDUCTOR_DATA", &folder);
-    let cramped = Running::start(&mut command, house.place.path("cramped.log"));
-    let api = house.api();
-    let change = api.deploy(&Score::new("web").with("db", Tofu.asked("small")).text());
-    let ended = eventually("it ends", SOON, || Some(api.deployment(&change)).filter(Deployment::is_over));
-    assert_eq!(ended.status, "failed", "{ended:?} {}", cramped.said());
-    let message = ended.error.expect("a reason").message;
-    assert!(message.contains("No space left") || message.contains("space"), "{message}");
-    house.is_at_rest();
-    drop(cramped);
-    let _roomy = house.worker();
-    let again = api.deploy(&Score::new("web").with("db", Tofu.asked("small")).text());
-    api.succeeded(&again, SOON);
-    Tofu.is_there(&house.place.outputs("web", true)["db"], "small");
+    Running::start(&mut command, house.place.path("cramped.log"))
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
-use conductor_tests::{House, Score, Shape, postgres, quick, resource, seconds};
+use conductor_tests::{House, Score, Shape, postgres, quick, resource, seconds, tofu};
 use serde_json::{Value, json};
 
 const TYPED: &str = "typed-in-by-somebody-4711";
@@ -250,5 +250,138 @@ fn a_missing_or_wrong_key_is_a_clear_error_at_the_start_of_a_server() {
             assert_eq!(told.code, 1, "{told:?}");
             assert!(told.stderr.contains("key"), "{told:?}");
         }
+    }
+}
+
+/// Says each secret it can get hold of in every form and in pieces; so does tofu's own output.
+const TELLTALE: &str = r#"
+variable "pin" {
+  type      = string
+  sensitive = true
+}
+resource "terraform_data" "made" {
+}
+resource "terraform_data" "telltale" {
+  input = { pin = nonsensitive(var.pin), made = "made/${terraform_data.made.id}?" }
+  provisioner "local-exec" {
+    interpreter = ["PYTHON", "-c"]
+    environment = { PIN = self.input.pin, MADE = self.input.made }
+    command     = <<-END
+      import base64, os, sys, time, urllib.parse
+      def say(text):
+          sys.stdout.write(text)
+          sys.stdout.flush()
+      for name in ["PIN", "MADE", "CLOUD_KEY"]:
+          value = os.environ[name]
+          say(f"{name} is {value[:7]}")
+          time.sleep(0.02)
+          say(f"{value[7:]}, honestly\n")
+          say(f"url https://user:{urllib.parse.quote(value, safe='')}@host\n")
+          for before in ["", "a", "ab"]:
+              say(f"basic {base64.b64encode((before + value + ':').encode()).decode()} end\n")
+          say(f"{'x' * 70000}{value}{'y' * 70000}\n")
+      say("told everything\n")
+    END
+  }
+}
+check "telling" {
+  assert {
+    condition     = var.pin == "another"
+    error_message = "the pin is ${nonsensitive(var.pin)}"
+  }
+}
+output "password" {
+  value     = terraform_data.telltale.output.made
+  sensitive = true
+}
+output "shown" {
+  value = "shown"
+}
+"#;
+
+/// A text in the forms in which it may be written down.
+fn forms(secret: &str) -> Vec<String> {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    let mut forms = vec![secret.to_owned(), secret.replace('/', "%2F").replace('?', "%3F")];
+    for before in 0..3 {
+        let text = STANDARD.encode(format!("{}{secret}", &"abc"[..before]));
+        // The characters that stand for nothing but the secret.
+        let first = (before * 8).div_ceil(6);
+        forms.push(text[first..(before + secret.len()) * 8 / 6].to_owned());
+    }
+    forms
+}
+
+fn terraform_tells_nothing(shape: Shape) {
+    let house = House::new(shape);
+    let (place, api) = (&house.place, house.api());
+    let (python, read) = conductor_tests::python();
+    place.write("catalog/telltale/main.tf", TELLTALE.replace("PYTHON", &python));
+    let document = json!({
+        "kind": "Template", "name": "telltale", "type": "telltale", "version": "1.0.0", "manager": "terraform",
+        "config": { "source": "./telltale", "tool": tofu(), "allow": { "read": read } }, "integrations": ["cloud"],
+    });
+    place.apply("telltale", &document.to_string());
+    const KEY: &str = "cloud/key-that-opens-4711?";
+    const PIN: &str = "pin/of-somebody-0815?";
+    let integration = json!({ "kind": "Integration", "name": "cloud", "provider": "cloud",
+        "variables": { "CLOUD_KEY": KEY } });
+    let applied = api.post("/api/v1/catalog", &json!({ "document": integration }));
+    assert_eq!(applied.status, 200, "{}", applied.text);
+    let score = Score::new("web").with("db", resource("telltale", json!({ "pin": PIN }))).text();
+    let deployment = api.deploy(&score);
+    api.succeeded(&deployment, seconds(90));
+    let revealed = place.outputs("web", true)["db"].clone();
+    let made = revealed["password"].as_str().expect("it is revealed").to_owned();
+    assert!(made.starts_with("made/") && revealed["shown"] == "shown", "{revealed}");
+
+    let id = deployment.id.expect("an id");
+    let log = place.ok(&["logs", &id.to_string()]).all();
+    for word in ["PIN is ***, honestly", "MADE is ***, honestly", "CLOUD_KEY is ***, honestly"] {
+        assert!(log.contains(word), "{word}: {}", &log[..log.len().min(4000)]);
+    }
+    assert!(log.contains("url https://user:***@host") && log.contains("told everything"), "{log}");
+    let mut told = vec![("logs".to_owned(), log)];
+    for path in ["", "/logs", "/operations"] {
+        let path = format!("/api/v1/deployments/{id}{path}");
+        told.push((path.clone(), api.get(&path).text));
+    }
+    let stream = api.events(&format!("/api/v1/deployments/{id}/logs"), None, usize::MAX);
+    told.push(("stream".into(), format!("{stream:?}")));
+    for list in
+        ["deployments", "resources", "operations", "events", "integrations", "outputs?app=web&env=dev"]
+    {
+        told.push((list.to_owned(), api.get(&format!("/api/v1/{list}")).text));
+    }
+    let resource = api.resources()[0].id;
+    told.push(("states".into(), api.get(&format!("/api/v1/resources/{resource}/states")).text));
+    let mut kept: Vec<(String, Vec<u8>)> = place
+        .files()
+        .into_iter()
+        .map(|file| (file.display().to_string(), fs::read(&file).unwrap_or_default()))
+        .collect();
+    if let Some(database) = &house.database {
+        kept.push(("the database".into(), postgres().dump(database)));
+        kept.push(("the database server's log".into(), postgres().log()));
+    }
+    kept.extend(told.into_iter().map(|(name, text)| (name, text.into_bytes())));
+    for form in [PIN, KEY, made.as_str()].into_iter().flat_map(forms) {
+        for (name, bytes) in &kept {
+            assert!(!holds(bytes, &form), "{form} is in {name}");
+        }
+    }
+}
+
+#[test]
+fn what_terraform_and_its_programs_tell_holds_no_secret_in_any_form() {
+    if !quick() {
+        terraform_tells_nothing(Shape::Up { workers: 0 });
+    }
+}
+
+#[test]
+fn what_terraform_and_its_programs_tell_holds_no_secret_in_any_form_on_postgresql() {
+    if !quick() {
+        terraform_tells_nothing(Shape::FleetPostgres { servers: 1, workers: 1 });
     }
 }

@@ -11,14 +11,12 @@ use bytes::Bytes;
 use conductor_domain::ids::{OperationId, WorkerId};
 
 use crate::{
-    client::{Client, ClientError, Request, Response, Transport, query},
+    client::{Client, ClientError, Request, Response, Transport, escape, query},
     worker::{
-        Acquire, Acquired, Claim, Completion, LinkError, LinkResult, LockAnswer, StateLock, Update, Updated,
-        WorkerLink,
+        Acquire, Acquired, Claim, Completion, LinkError, LinkResult, LockAnswer, OPERATION_TOKEN, StateLock,
+        Update, Updated, WorkerLink,
     },
 };
-
-const AUTHORIZATION: &str = "authorization";
 
 pub struct HttpTransport {
     base: String,
@@ -57,8 +55,7 @@ impl Transport for HttpTransport {
             .request(method, format!("{}{}", self.base, request.path))
             .header("content-type", request.content_type)
             .body(request.body);
-        let own = request.headers.iter().any(|(name, _)| name == AUTHORIZATION);
-        if let Some(token) = self.token.as_ref().filter(|_| !own) {
+        if let Some(token) = &self.token {
             call = call.bearer_auth(token);
         }
         for (name, value) in request.headers {
@@ -70,8 +67,9 @@ impl Transport for HttpTransport {
     }
 }
 
-/// The worker protocol over any transport. Work is asked for with the transport's own token; everything about one
-/// operation is said with the token that came with it.
+/// The worker protocol over any transport. Work is asked for with the transport's own token; whatever is said about one
+/// operation has the token that came with it, in a header of its own: a server of an earlier release, which may be the
+/// one that hears it, goes by the other.
 pub struct RemoteLink {
     client: Client,
     tokens: Mutex<HashMap<OperationId, (i64, String)>>,
@@ -94,7 +92,7 @@ impl RemoteLink {
     fn authorization(&self, claim: Claim) -> Vec<(String, String)> {
         let tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
         let token = tokens.get(&claim.operation).filter(|(fence, _)| *fence == claim.fence);
-        token.map(|(_, token)| (AUTHORIZATION.to_owned(), format!("Bearer {token}"))).into_iter().collect()
+        token.map(|(_, token)| (OPERATION_TOKEN.to_owned(), token.clone())).into_iter().collect()
     }
 
     fn forget(&self, claim: Claim) {
@@ -174,7 +172,9 @@ impl WorkerLink for RemoteLink {
     }
 
     async fn blob(&self, claim: Claim, digest: &str) -> LinkResult<Bytes> {
-        let path = on(claim, "blob", &[("digest", Some(digest.to_owned()))]);
+        let pairs =
+            [("operation", Some(claim.operation.to_string())), ("fence", Some(claim.fence.to_string()))];
+        let path = format!("/blobs/{}{}", escape(digest), query(&pairs));
         self.call(Some(claim), "GET", path, Bytes::new(), false).await
     }
 

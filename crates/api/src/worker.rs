@@ -32,6 +32,9 @@ pub enum LinkError {
     Refused(String),
 }
 
+/// The header that a claim's own token travels in, beside the worker's in `Authorization`.
+pub const OPERATION_TOKEN: &str = "conductor-operation-token";
+
 pub type LinkResult<T> = Result<T, LinkError>;
 
 /// Who proves ownership of an operation: its id and the fencing number of the claim.
@@ -56,6 +59,9 @@ pub struct Acquire {
     pub managers: Vec<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// It knows the token that comes with each job, and what else a job is handed; earlier releases knew neither.
+    #[serde(default)]
+    pub tokens: bool,
     /// What keeps programs in on this worker, line by line; nothing from one that does not tell.
     #[serde(default)]
     pub isolation: Vec<String>,
@@ -120,7 +126,7 @@ pub enum Task {
     Test { command: Vec<String>, config: Map<String, Value> },
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobOrder {
     pub claim: Claim,
@@ -140,6 +146,18 @@ pub struct JobOrder {
     /// The span this job is a part of, as `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+}
+
+/// Without its token, and without what may hold secrets.
+impl fmt::Debug for JobOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobOrder")
+            .field("claim", &self.claim)
+            .field("token", &self.token.as_ref().map(|_| "***"))
+            .field("change", &self.change)
+            .field("manager", &self.manager)
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -223,4 +241,25 @@ pub trait WorkerLink: Send + Sync {
     async fn lock_state(&self, claim: Claim, lock: StateLock) -> LinkResult<LockAnswer>;
 
     async fn unlock_state(&self, claim: Claim, lock: Option<StateLock>) -> LinkResult<()>;
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_shown_without_its_secrets() {
+        let order: JobOrder = serde_json::from_value(json!({
+            "claim": { "operation": "op_00000000000000000000000001", "fence": 3 }, "token": "cdo_of-this-claim",
+            "change": "dep_00000000000000000000000001", "manager": "command", "content": null,
+            "task": { "test": { "command": ["try", "hunter2"], "config": {} } },
+            "credentials": { "variables": { "KEY": "hunter2" } }, "leaseMs": 1, "timeoutMs": 1,
+        }))
+        .unwrap();
+        let shown = format!("{order:?}");
+        assert!(shown.contains("command") && shown.contains("***"), "{shown}");
+        assert!(!shown.contains("cdo_") && !shown.contains("hunter2"), "{shown}");
+    }
 }

@@ -62,8 +62,11 @@ pub async fn open_engine(options: EngineOptions) -> Outcome<Arc<Engine>> {
     Ok(opened.map_err(|error| Failure::failed(format!("the engine did not start: {error}")))??)
 }
 
-/// Logs of what is over may be elsewhere.
-pub fn keep_logs(settings: &Settings, engine: &Engine) -> Outcome {
+/// Logs of what is over may be elsewhere, and old versions of states may go.
+pub fn set_keeping(settings: &Settings, engine: &Engine) -> Outcome {
+    if let Some(newest) = settings.state_versions {
+        engine.keep_state_versions(newest);
+    }
     match &settings.log_store {
         Some(url) => Ok(engine.keep_logs_at(url)?),
         None => Ok(()),
@@ -78,7 +81,7 @@ impl Connection {
             return Ok(Self { client, embedded: None });
         }
         let engine = open_engine(EngineOptions { embedded: true, ..engine_options(settings) }).await?;
-        keep_logs(settings, &engine)?;
+        set_keeping(settings, &engine)?;
         let client = InProcess::client(engine.clone(), user());
         Ok(Self { client, embedded: Some(Embedded { engine, settings: settings.clone() }) })
     }

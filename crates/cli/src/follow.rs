@@ -17,8 +17,8 @@ use crate::{
     output::{Screen, complain, paint, progress::Progress, table::single_line},
 };
 
-/// How long one question may stay open.
-const PATIENCE_MS: u64 = 10_000;
+/// How long one question may stay open; what waits longer for a worker is told of.
+const PATIENCE_MS: u64 = 5_000;
 /// The same, while somebody watches the programs' last lines.
 const LIVE_MS: u64 = 400;
 /// A server that restarts is waited for this long.
@@ -82,14 +82,14 @@ async fn finish_rest(connection: &Connection, id: ChangeId, others: Vec<ChangeId
     }
 }
 
-/// Waits in silence, for what is only a part of a command.
+/// Waits for what is only a part of a command, and tells of nothing but what it has to wait for.
 pub async fn settle(
     connection: &Connection,
     screen: &Screen,
     id: ChangeId,
     scope: Scope,
 ) -> Outcome<Deployment> {
-    let (mut progress, watch) = (Progress::Silent, Watch::default());
+    let (mut progress, watch) = (Progress::only_waits(screen), Watch::default());
     let waiting = wait(&connection.client, id, &watch, &mut progress);
     connection.work_on(screen, id, scope, waiting).await
 }
@@ -100,10 +100,14 @@ async fn wait(client: &Client, id: ChangeId, watch: &Watch, progress: &mut Progr
         let mark = seen.map(|time| time.to_string());
         let patience = if progress.wants_logs() { LIVE_MS } else { PATIENCE_MS };
         let change = patiently(|| client.await_deployment(id, mark.as_deref(), patience)).await?;
+        let stands_still = seen.is_some() && seen == change.updated_at;
         seen = change.updated_at;
         if !matches!(progress, Progress::Silent) {
             let operations = patiently(|| watch.operations(client, id)).await?;
             progress.update(&change, &operations);
+            if stands_still {
+                progress.tell_waits(&change, &operations);
+            }
             if progress.wants_logs() {
                 let after = progress.last_line();
                 let page = patiently(|| client.logs(id, after, 0)).await?;

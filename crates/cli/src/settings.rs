@@ -62,7 +62,7 @@ pub struct SettingFlags {
 }
 
 /// Names as in the file; in the environment they are upper case with `CONDUCTOR_` before them.
-const NAMES: [&str; 33] = join(
+const NAMES: [&str; 34] = join(
     alerts::NAMES,
     [
         "url",
@@ -81,6 +81,7 @@ const NAMES: [&str; 33] = join(
         "log_retention",
         "log_store",
         "state_store",
+        "state_versions",
         "terraform_tool",
         "terraform_providers",
         "tools",
@@ -125,6 +126,8 @@ pub struct Settings {
     pub alerts: Alerting,
     /// Where bodies of terraform state go that are not to be in the database.
     pub state_store: Option<String>,
+    /// How many versions of each state are kept; all, without a number.
+    pub state_versions: Option<u32>,
     /// What managers ask the worker by name.
     pub for_managers: BTreeMap<String, String>,
     /// Which settings came from where, for `doctor`; never their values.
@@ -197,6 +200,7 @@ impl Settings {
             log_store: find("log_store"),
             alerts: Alerting::read(&mut find)?,
             state_store: find("state_store"),
+            state_versions: find("state_versions").map(|text| state_versions(&text)).transpose()?,
             data,
             database_url,
             lease,
@@ -206,6 +210,13 @@ impl Settings {
             sources,
         })
     }
+}
+
+fn state_versions(text: &str) -> Outcome<u32> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        let message = format!("CONDUCTOR_STATE_VERSIONS is `{text}`: it must be a whole number from 1 on");
+        Failure::usage(message)
+    })
 }
 
 impl SettingFlags {

@@ -6,6 +6,7 @@ pub mod condition;
 pub mod expr;
 pub mod ids;
 pub mod lifecycle;
+pub mod mask;
 pub mod needs;
 pub mod plan;
 pub mod schema;

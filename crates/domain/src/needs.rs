@@ -83,6 +83,9 @@ pub struct Needs {
     pub networks: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, WantedVersion>,
+    /// Credentials travel with it; workers of an earlier release would not take them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub integrations: bool,
     /// Goes to a worker with one of these as long as there is one; any other refuses it and says why.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub prefers: BTreeMap<String, WantedVersion>,
@@ -96,6 +99,7 @@ pub struct Abilities {
     pub labels: BTreeMap<String, String>,
     pub networks: BTreeSet<String>,
     pub tools: BTreeMap<String, Vec<Version>>,
+    pub integrations: bool,
 }
 
 impl Abilities {
@@ -107,7 +111,8 @@ impl Abilities {
 impl Needs {
     pub fn new(manager: &str, terms: &WorkerTerms) -> Self {
         let WorkerTerms { labels, networks, tools } = terms.clone();
-        Self { manager: manager.to_owned(), labels, networks, tools, prefers: BTreeMap::new() }
+        let manager = manager.to_owned();
+        Self { manager, labels, networks, tools, integrations: false, prefers: BTreeMap::new() }
     }
 
     /// Only the manager.
@@ -119,6 +124,7 @@ impl Needs {
         worker.managers.contains(&self.manager)
             && self.labels.iter().all(|(name, value)| worker.labels.get(name) == Some(value))
             && self.networks.is_subset(&worker.networks)
+            && (worker.integrations || !self.integrations)
             && self.tools.iter().all(|(tool, wanted)| worker.has(tool, wanted))
     }
 
@@ -146,6 +152,9 @@ impl fmt::Display for Needs {
         }
         for (tool, wanted) in &self.tools {
             write!(f, ", {tool} {wanted}")?;
+        }
+        if self.integrations {
+            f.write_str(", integrations")?;
         }
         Ok(())
     }
@@ -201,6 +210,10 @@ mod tests {
             assert!(!needs(unmet.clone()).met_by(&worker), "{unmet}");
         }
         assert!(!Needs::of("helm").met_by(&worker));
+        let handed = Needs { integrations: true, ..Needs::of("terraform") };
+        assert!(
+            !handed.met_by(&worker) && handed.met_by(&Abilities { integrations: true, ..worker.clone() })
+        );
         let mut pinned = Needs::of("terraform");
         pinned.prefers = BTreeMap::from([("tofu".to_owned(), "1.9.0".parse().unwrap())]);
         assert!(pinned.met_by(&worker) && !pinned.suits(&worker));

@@ -66,6 +66,11 @@ fn template(n: u128, kind: &str, version: &str, schema: Value) -> Arc<TemplateVe
         content: None,
         integrations: vec![],
         needs: conductor_domain::needs::Needs::of("command"),
+        approval: Default::default(),
+        drift_policy: None,
+        parents: vec![],
+        tags: BTreeMap::new(),
+        configs: BTreeMap::new(),
     })
 }
 
@@ -96,6 +101,7 @@ impl World {
                         labels: BTreeMap::new(),
                         domain: DomainId(id(51)),
                         grace: 0,
+                        approval: Default::default(),
                     },
                     DomainId(id(52)),
                     DomainId(id(53)),

@@ -573,7 +573,7 @@ fn apply_template(
         return Ok(told);
     }
     let (terms, wanted) = (template.worker.as_ref(), template.tool_version.as_ref());
-    let needs = template_needs(&template.manager, &template.config, terms, wanted);
+    let needs = template_needs(&template.manager, &template.config, terms, wanted, false);
     let change = start_describe(tx, context, &needs, payload, actor, now)?;
     Ok(Applied { change: Some(change), ..told })
 }

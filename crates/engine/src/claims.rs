@@ -46,7 +46,7 @@ pub(crate) fn claim(
     let lease = context.lease.as_millis() as i64;
     let Some(id) = row.resource else {
         let fence = row.fence + 1;
-        tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, None, None, now)?;
+        tx.claim_operation(row.id, ask.worker, ask.request, fence, ask.tokens, lease, None, None, now)?;
         return Ok(match order_without_resource(tx, context, &row, fence)? {
             Ok(order) => Some(order),
             Err(reason) => {
@@ -112,7 +112,7 @@ pub(crate) fn claim(
         return Ok(None);
     };
     let (sealed, digest) = (Some(prepared.sealed), Some(prepared.digest));
-    tx.claim_operation(row.id, ask.worker, ask.request, fence, lease, sealed, digest, now)?;
+    tx.claim_operation(row.id, ask.worker, ask.request, fence, ask.tokens, lease, sealed, digest, now)?;
     let mut order = prepared.order;
     order.claim.fence = fence;
     if let Task::Step(step) = &order.task

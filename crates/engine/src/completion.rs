@@ -6,6 +6,7 @@ use conductor_api::worker::{Claim, Completion, JobResult, Update};
 use conductor_domain::{
     ids::ResourceId,
     lifecycle::{ErrorCode, Fault, OperationKind, OperationStatus, State, Status},
+    mask::Masker,
     work::{Done, Failure, FailureCode, LogLine},
 };
 use conductor_store::{Error, Owner, Result, Tx, operations::OperationRow, resources::ResourceRow};
@@ -20,7 +21,6 @@ use crate::{
     views::shown_parameters,
 };
 
-const MASK: &str = "(secret)";
 /// Ending this change gives up uses, so its planning domains are to be locked before anything else.
 pub(crate) const DOMAINS_FIRST: &str = "planning domains come first";
 
@@ -117,11 +117,14 @@ pub(crate) fn complete(
         }
         _ => return Err(Error::Corrupt("a result that does not fit its operation".into())),
     };
-    if let (JobResult::Done(_), Some(resource)) = (&completion.result, row.resource)
+    if let Some(resource) = row.resource
         && (locked.journaled || row.attempt > 1)
-        && row.kind != OperationKind::Observe
     {
-        tx.close_journals(resource)?;
+        if matches!(completion.result, JobResult::Done(_)) && row.kind != OperationKind::Observe {
+            tx.close_journals(resource)?;
+        }
+        // A claim that was lost may have left a lock that its successor had no need of.
+        tx.free_state(resource)?;
     }
     // Last: every completion of a change meets at its log.
     tx.append_log(context.organisation, row.change, row.id, masked.as_deref().unwrap_or(fresh), now)?;
@@ -189,15 +192,13 @@ fn applied(
     };
     let (outputs, minted) = seal_outputs(tx, context, id, done, &secrets)?;
     // What the operation minted is known only now: nothing of it stays readable in its log.
-    let mask = |text: &str| mask_text(text, &minted);
+    let masker = Masker::new(minted.iter().map(String::as_str));
     let masked = (!minted.is_empty()).then(|| {
-        let line = |line: &LogLine| LogLine {
-            text: mask(&line.text).unwrap_or_else(|| line.text.clone()),
-            ..line.clone()
-        };
+        let line = |line: &LogLine| LogLine { text: masker.mask(&line.text), ..line.clone() };
         fresh.iter().map(line).collect::<Vec<_>>()
     });
     if masked.is_some() && row.lines > 0 {
+        let mask = |text: &str| Some(masker.mask(text)).filter(|masked| masked != text);
         tx.rewrite_log(context.organisation, row.change, row.id, &mask)?;
     }
     let state = match &done.state {
@@ -266,16 +267,6 @@ fn seal_outputs(
         outputs.insert(name.clone(), value);
     }
     Ok((Value::Object(outputs), minted))
-}
-
-fn mask_text(text: &str, secrets: &BTreeSet<String>) -> Option<String> {
-    let mut masked = text.to_owned();
-    for secret in secrets {
-        if masked.contains(secret.as_str()) {
-            masked = masked.replace(secret.as_str(), MASK);
-        }
-    }
-    (masked != text).then_some(masked)
 }
 
 /// A bad end: tried again where that may help, else kept with its reason.

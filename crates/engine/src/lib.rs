@@ -64,6 +64,7 @@ pub use conductor_store::{BUCKETS, Histogram};
 pub use conductor_store::{Error, Result, in_request, sight::Sight};
 pub use log_keeping::LogKeeping;
 pub use metrics::{Gauges, Metrics};
+pub use operation_tokens::PoolStanding;
 pub use refusal::{PROBLEMS, refuse, refuse_all};
 pub use rights::{Grant, Principal, Role};
 pub use states::Workspace;
@@ -136,6 +137,8 @@ pub struct Engine {
     log_objects: OnceLock<Objects>,
     /// Environments whose end was told of.
     pub(crate) warned: Mutex<std::collections::BTreeSet<conductor_domain::ids::EnvironmentId>>,
+    /// How many versions of each state stay; all, without a number.
+    state_versions: OnceLock<i64>,
     draining: AtomicBool,
     pub key_made: bool,
     pub migrated: bool,
@@ -193,6 +196,7 @@ impl Engine {
             seen: Mutex::default(),
             log_objects: OnceLock::new(),
             warned: Mutex::default(),
+            state_versions: OnceLock::new(),
             draining: AtomicBool::new(false),
             key_made: opened.key_made,
             migrated: opened.migrated,
@@ -214,7 +218,7 @@ impl Engine {
 
     /// Whether this process can take work: `Err` says why not.
     pub async fn ready(&self) -> std::result::Result<(), &'static str> {
-        if self.draining.load(Ordering::Relaxed) {
+        if self.is_draining() {
             return Err("it is about to stop");
         }
         let look = self.db.read(|tx| tx.schema_fits());
@@ -239,6 +243,10 @@ impl Engine {
                 "this log was moved out of the database: set CONDUCTOR_LOG_STORE to where it is",
             )
         })
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
     }
 
     /// From here on nothing new should be sent here; what comes is still answered.

@@ -33,6 +33,8 @@ use crate::{
 
 /// A waiting acquire looks again after this long, should a bell have been missed.
 const BACKUP_POLL: Duration = Duration::from_secs(2);
+/// While this process is about to stop, nobody is kept waiting longer than this.
+const WAIT_AT_THE_END: Duration = Duration::from_millis(250);
 const SEEN_EVERY: Duration = Duration::from_secs(10);
 
 impl Engine {
@@ -62,10 +64,19 @@ pub(crate) fn held(tx: &mut Tx<'_>, claim: Claim) -> Result<OperationRow> {
         .ok_or_else(lost)
 }
 
+/// Whether these are files that the operation needs.
+pub(crate) fn is_content(tx: &mut Tx<'_>, row: &OperationRow, digest: &str) -> Result<bool> {
+    match row.resource {
+        Some(resource) => tx.is_content_of(resource, digest),
+        None => Ok(open_payload(tx, row)?["content"] == *digest),
+    }
+}
+
 #[async_trait]
 impl WorkerLink for Engine {
     async fn acquire(&self, ask: Acquire) -> LinkResult<Acquired> {
-        let until = Instant::now() + Duration::from_millis(ask.wait_ms);
+        let asked = Instant::now();
+        let mut until = asked + Duration::from_millis(ask.wait_ms);
         let mut watch = self.db.watch();
         let mut first = true;
         loop {
@@ -73,6 +84,9 @@ impl WorkerLink for Engine {
             let (acquired, next_ready) = self.try_acquire(&ask, first).await.map_err(refused)?;
             first = false;
             self.turns.note(&acquired.jobs);
+            if self.is_draining() {
+                until = until.min(asked + WAIT_AT_THE_END);
+            }
             let left = until.saturating_duration_since(Instant::now());
             if !acquired.jobs.is_empty() || !acquired.cancel.is_empty() || left.is_zero() {
                 return Ok(acquired);
@@ -141,11 +155,7 @@ impl WorkerLink for Engine {
         let (organisation, digest) = (self.context.organisation, digest.to_owned());
         let body = self.db.read(move |tx| {
             let row = held(tx, claim)?;
-            let own = match row.resource {
-                Some(resource) => tx.is_content_of(resource, &digest)?,
-                None => open_payload(tx, &row)?["content"] == Value::String(digest.clone()),
-            };
-            if own { tx.blob(organisation, &digest) } else { Ok(None) }
+            if is_content(tx, &row, &digest)? { tx.blob(organisation, &digest) } else { Ok(None) }
         });
         let none = || LinkError::Refused("this operation has no such files".into());
         body.await.map_err(refused)?.map(Bytes::from).ok_or_else(none)

@@ -10,7 +10,7 @@ use std::{
 
 use conductor_api::worker::Acquire;
 use conductor_domain::needs::{Abilities, Needs, WantedVersion, WorkerTerms};
-use conductor_store::{Error, Result, Tx};
+use conductor_store::{Error, Result, Tx, operations::WorkerRow};
 use serde_json::{Map, Value};
 
 use crate::{Context, metrics::WORKER_QUIET};
@@ -89,13 +89,15 @@ pub(crate) fn abilities(ask: &Acquire) -> Abilities {
         labels: ask.labels.clone(),
         networks: ask.networks.clone(),
         tools: ask.tools.clone(),
+        integrations: ask.tokens,
     }
 }
 
-/// What the workers heard of lately have.
+/// What the workers heard of lately have, but for those that left or were lost since.
 fn living(tx: &mut Tx<'_>, context: &Context) -> Result<Vec<Abilities>> {
     let since = context.now() - WORKER_QUIET;
-    let workers = tx.workers(context.organisation)?.into_iter().filter(|row| row.seen_at >= since);
+    let here = |row: &WorkerRow| row.seen_at >= since && row.left_at.is_none() && row.lost_at.is_none();
+    let workers = tx.workers(context.organisation)?.into_iter().filter(here);
     Ok(workers.map(|row| serde_json::from_value(row.document).unwrap_or_default()).collect())
 }
 
@@ -124,8 +126,10 @@ pub(crate) fn template_needs(
     config: &Map<String, Value>,
     terms: Option<&WorkerTerms>,
     version: Option<&WantedVersion>,
+    integrations: bool,
 ) -> Needs {
     let mut needs = Needs::new(manager, terms.unwrap_or(&WorkerTerms::default()));
+    needs.integrations = integrations;
     if let Some(version) = version {
         let tool = config.get("tool").and_then(Value::as_str);
         let tools = PINNED.iter().filter(|name| tool.is_none_or(|tool| tool == **name));

@@ -1,7 +1,7 @@
 //! Terraform's state: where bodies are kept, and a resource's own as its worker reads and writes it under its claim.
 //!
 //! Bodies are sealed before they leave, and put away before the row that names them is written. A version is never
-//! changed: going back appends one.
+//! changed: going back appends one. Where only the newest are kept, the bodies of others go with the next sweep.
 
 mod backends;
 mod places;
@@ -87,6 +87,19 @@ impl Engine {
     }
 }
 
+/// How many versions stay.
+impl Engine {
+    /// The newest so many of each state; all of them unless this is called, once and before anything else.
+    pub fn keep_state_versions(&self, newest: u32) {
+        // A second number would change nothing.
+        let _ = self.state_versions.set(newest.into());
+    }
+
+    pub(crate) fn state_versions(&self) -> Option<i64> {
+        self.state_versions.get().copied()
+    }
+}
+
 /// Objects that nobody refers to.
 impl Engine {
     /// Takes away what writes that came to nothing have left; looks once an hour.
@@ -148,7 +161,7 @@ impl Engine {
         let of = self.db.read(move |tx| held(tx, claim)?.resource.map(StateOf::Resource).ok_or_else(lost));
         let of = of.await?;
         let shelved = self.shelve(of, &body).await?;
-        let context = self.context.clone();
+        let (context, keep) = (self.context.clone(), self.state_versions());
         self.db
             .write(move |tx| {
                 held_fast(tx, claim)?;
@@ -166,7 +179,7 @@ impl Engine {
                     operation: Some(claim.operation),
                     actor: None,
                 };
-                settled(tx.keep_state(&new, context.now())?, head.serial)
+                settled(tx.keep_state(&new, keep, context.now())?, head.serial)
             })
             .await
     }

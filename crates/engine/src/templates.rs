@@ -127,7 +127,8 @@ fn read(row: &VersionRow, mut config: Map<String, Value>) -> Result<TemplateVers
         .map(serde_json::from_value)
         .transpose()
         .map_err(|_| corrupt("its tool's version"))?;
-    let needs = template_needs(&row.manager, &config, terms.as_ref(), tool_version.as_ref());
+    let handed = row.document["integrations"].as_array().is_some_and(|names| !names.is_empty());
+    let needs = template_needs(&row.manager, &config, terms.as_ref(), tool_version.as_ref(), handed);
     with_tool_version(&mut config, tool_version.as_ref());
     let outputs = row.document.get("outputs").filter(|outputs| outputs.is_object());
     let flag = |name: &str| row.document.get(name).and_then(Value::as_bool).unwrap_or(false);

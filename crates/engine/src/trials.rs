@@ -65,7 +65,7 @@ fn start_test(tx: &mut Tx<'_>, context: &Context, row: &IntegrationRow, actor: &
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
-    let queue = context.templates.queues.of(tx, &Needs::of(TESTED_BY))?;
+    let queue = context.templates.queues.of(tx, &Needs { integrations: true, ..Needs::of(TESTED_BY) })?;
     let operation = OperationId(context.ids.next());
     let owner = payload_owner(context.organisation, &operation);
     let payload = tx.sealer().seal_leaf(owner, &json!({ "integration": row.id }))?;

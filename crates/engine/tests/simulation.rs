@@ -448,6 +448,7 @@ impl Simulation {
             slots: slots as u32,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            tokens: true,
             isolation: vec![],
             networks: Default::default(),
             tools: Default::default(),

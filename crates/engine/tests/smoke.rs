@@ -38,6 +38,7 @@ async fn work(engine: &Arc<Engine>) -> Vec<String> {
             slots: 4,
             managers: vec!["command".into(), "compose".into()],
             labels: BTreeMap::new(),
+            tokens: true,
             isolation: vec![],
             networks: Default::default(),
             tools: Default::default(),

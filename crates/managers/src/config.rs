@@ -13,7 +13,7 @@ use crate::{Allow, Destination};
 /// How long a program gets to end by itself when asked to.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-const SHARED: [&str; 4] = ["allow", "timeout", "retries", "grace"];
+const SHARED: [&str; 5] = ["allow", "timeout", "retries", "grace", "limits"];
 
 /// The part of `config` that every manager understands.
 #[derive(Clone, Debug)]
@@ -228,6 +228,7 @@ mod tests {
         let config = json!({"progam": "x"});
         let failure = Config(config.as_object().unwrap()).check(&["program"]).unwrap_err();
         assert_eq!(failure.message, "config.progam is not known");
-        assert!(failure.hint.unwrap().starts_with("did you mean `program`?"));
+        let hint = failure.hint.unwrap();
+        assert!(hint.starts_with("did you mean `program`?") && hint.contains("limits"), "{hint}");
     }
 }

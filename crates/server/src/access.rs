@@ -8,9 +8,9 @@ use axum::{
     http::{StatusCode, header, request::Parts},
 };
 use base64::{Engine as _, engine::general_purpose::STANDARD as BASE64};
-use conductor_api::worker::Claim;
+use conductor_api::worker::{Claim, LinkError, OPERATION_TOKEN};
 use conductor_domain::{ids::OperationId, lifecycle::ErrorCode};
-use conductor_engine::{Engine, Principal, Role};
+use conductor_engine::{Engine, PoolStanding, Principal, Role};
 use serde::Deserialize;
 
 use crate::{
@@ -70,7 +70,8 @@ fn bearer(parts: &Parts) -> Option<&str> {
     given.strip_prefix("Bearer ").map(str::trim)
 }
 
-/// Whoever holds an operation: proved by the token that was handed out with the claim, not by the pool's.
+/// Whoever holds an operation: proved by the token that was handed out with the claim. The pool's is good only for what
+/// a worker of an earlier release holds.
 pub struct Holder(pub Claim);
 
 #[derive(Deserialize)]
@@ -84,11 +85,18 @@ impl FromRequestParts<App> for Holder {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
         let At(operation) = At::<OperationId>::from_request_parts(parts, app).await?;
         let Ask(Fence { fence }) = Ask::<Fence>::from_request_parts(parts, app).await?;
-        let claim = Claim { operation, fence };
+        Self::proved(parts, app, Claim { operation, fence }).await
+    }
+}
+
+impl Holder {
+    async fn proved(parts: &Parts, app: &App, claim: Claim) -> Result<Self, Failed> {
         if let Access::Embedded { .. } = *app.access {
             return Ok(Self(claim));
         }
-        let token = bearer(parts)
+        let own = parts.headers.get(OPERATION_TOKEN).and_then(|value| value.to_str().ok());
+        let token = own
+            .or_else(|| bearer(parts))
             .ok_or_else(|| denied("this needs the token that was handed out with the operation"))?;
         if app.engine.opens(token, claim)? {
             return Ok(Self(claim));
@@ -96,11 +104,48 @@ impl FromRequestParts<App> for Holder {
         let detail = match Engine::is_operation_token(token) {
             true => "this token was handed out for another claim",
             false => {
-                app.access.principal(&app.engine, parts).await?;
+                let caller = app.access.principal(&app.engine, parts).await?;
+                match app.engine.pool_standing(claim).await? {
+                    PoolStanding::Holds if caller.may_everywhere(Role::Worker) => return Ok(Self(claim)),
+                    PoolStanding::Lost if caller.may_everywhere(Role::Worker) => {
+                        return Err(LinkError::Lost.into());
+                    }
+                    _ => {}
+                }
                 "this needs the operation's own token; a worker's token can only ask for work"
             }
         };
         Err(Failed::new(StatusCode::FORBIDDEN, ErrorCode::PermissionDenied, detail))
+    }
+}
+
+/// Who asks for files: for a claim, or as a worker of an earlier release, which does not say for what.
+pub enum FileHolder {
+    Of(Claim),
+    Earlier,
+}
+
+#[derive(Deserialize)]
+struct For {
+    operation: Option<OperationId>,
+    fence: Option<i64>,
+}
+
+impl FromRequestParts<App> for FileHolder {
+    type Rejection = Failed;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Failed> {
+        let Ask(asked) = Ask::<For>::from_request_parts(parts, app).await?;
+        match (asked.operation, asked.fence) {
+            (Some(operation), Some(fence)) => {
+                let Holder(claim) = Holder::proved(parts, app, Claim { operation, fence }).await?;
+                Ok(Self::Of(claim))
+            }
+            _ => {
+                WorkerCaller::from_request_parts(parts, app).await?;
+                Ok(Self::Earlier)
+            }
+        }
     }
 }
 

@@ -22,6 +22,7 @@ const MIGRATIONS: &[Migration] = &[
     Migration { text: include_str!("migrations/0006_lookups.sql"), breaking: false },
     Migration { text: include_str!("migrations/0007_life.sql"), breaking: false },
     Migration { text: include_str!("migrations/0008_rights.sql"), breaking: false },
+    Migration { text: include_str!("migrations/0009_tokens.sql"), breaking: false },
 ];
 
 /// How many this program knows.

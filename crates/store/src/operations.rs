@@ -363,6 +363,7 @@ impl Tx<'_> {
         worker: WorkerId,
         request: Uuid,
         fence: i64,
+        by_token: bool,
         lease_ms: i64,
         inputs: Option<Vec<u8>>,
         inputs_digest: Option<Vec<u8>>,
@@ -371,10 +372,28 @@ impl Tx<'_> {
         self.put_one(
             "UPDATE operations SET prev_status = 'queued', status = 'in_progress', worker_id = $2, request_id = $3,
                  fence = $4, lease_ms = $5, inputs = $6, inputs_digest = $7, attempt = attempt + 1, lines = 0,
-                 renewals = renewals + 1, started_at = coalesce(started_at, $8)
+                 renewals = renewals + 1, started_at = coalesce(started_at, $8), token_fence = $9
              WHERE id = $1 AND status = 'queued'",
-            params![id, worker, request, fence, lease_ms, inputs, inputs_digest, now],
+            params![id, worker, request, fence, lease_ms, inputs, inputs_digest, now, by_token.then_some(fence)],
         )
+    }
+
+    /// The fence of an operation's last claim, and whether only a token of its own speaks for it.
+    pub fn last_claim(&mut self, id: OperationId) -> Result<Option<(i64, bool)>> {
+        let row = self.query_one("SELECT fence, token_fence FROM operations WHERE id = $1", params![id])?;
+        row.map(|row| Ok((row.int(0)?, row.opt(1, Row::int)? == Some(row.int(0)?)))).transpose()
+    }
+
+    /// What is held by workers of an earlier release, or was claimed through a server of one.
+    pub fn running_without_token(&mut self, organisation: OrganisationId) -> Result<Vec<OperationRow>> {
+        let rows = self.query(
+            &format!(
+                "SELECT {COLUMNS} FROM operations o WHERE o.status = 'in_progress' AND o.organisation_id = $1
+                 AND (o.token_fence IS NULL OR o.token_fence <> o.fence)"
+            ),
+            params![organisation],
+        )?;
+        rows.iter().map(operation_row).collect()
     }
 
     /// What the same request claimed before its answer was lost.

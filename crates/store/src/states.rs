@@ -170,8 +170,9 @@ impl Tx<'_> {
         self.query_one(&sql, params![&of.id()[..], number])?.as_ref().map(body).transpose()
     }
 
-    /// Appends a version. Of two writers at once one finds the number taken and looks again.
-    pub fn keep_state(&mut self, new: &NewState, now: i64) -> Result<StateWrite> {
+    /// Appends a version, and drops those before the newest `keep`. Of two writers at once one finds the number taken
+    /// and looks again.
+    pub fn keep_state(&mut self, new: &NewState, keep: Option<i64>, now: i64) -> Result<StateWrite> {
         let mut number = 1;
         if let Some(last) = self.latest_state(new.of)? {
             number = last.number + 1;
@@ -209,6 +210,12 @@ impl Tx<'_> {
                 now
             ],
         )?;
+        if let Some(keep) = keep {
+            self.put(
+                &format!("DELETE FROM {table} WHERE {owner} = $1 AND number <= $2"),
+                params![&new.of.id()[..], number - keep.max(1)],
+            )?;
+        }
         Ok(StateWrite::Kept(number))
     }
 
@@ -280,6 +287,11 @@ impl Tx<'_> {
             &format!("DELETE FROM {table} WHERE {owner} = $1 AND lock_id = $2 AND fence = $3"),
             params![&of.id()[..], &held.id, held.fence],
         )
+    }
+
+    /// Whatever lock a resource's state has is over.
+    pub fn free_state(&mut self, resource: ResourceId) -> Result<()> {
+        self.put("DELETE FROM state_locks WHERE resource_id = $1", params![resource])
     }
 
     /// Makes every claim on a resource's state void, provided that the fence is the one named.

@@ -127,6 +127,7 @@ impl<'a> Shift<'a> {
             slots,
             managers: self.worker.registry.names().into_iter().map(str::to_owned).collect(),
             labels: config.labels.clone(),
+            tokens: true,
             isolation: self.worker.guard.isolation(),
             networks: config.networks.clone(),
             tools: self.worker.tools.get().cloned().unwrap_or_default(),

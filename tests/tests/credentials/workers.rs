@@ -94,6 +94,35 @@ fn operations_go_to_workers_that_have_what_they_need_on_postgresql() {
     }
 }
 
+/// Nobody waits for a worker without being told so.
+#[test]
+fn what_no_worker_can_do_is_said_while_it_is_waited_for() {
+    let house = House::new(Shape::FleetSqlite { workers: 0 });
+    let place = &house.place;
+    let file = place.write("catalog/thing.yaml", place.world.template("thing", ""));
+    let mut apply = place.start(&["apply", "-f", &file.display().to_string()], &[], "apply");
+    eventually("apply says what it waits for", seconds(30), || {
+        apply
+            .said()
+            .contains("describe: waits for a worker with manager command; there is no worker")
+            .then_some(())
+    });
+    let _worker = house.worker();
+    assert!(apply.wait(seconds(30)).success(), "{}", apply.said());
+    let mut far = worker(&house, "far", &["--label", "region=far"]);
+    place.apply("far", &place.world.template("far", "worker: { labels: { region: far } }\n"));
+    far.stop();
+    let score = place.write("score.yaml", Score::new("web").with("db", resource("far", json!({}))).text());
+    let args = ["deploy", "-f", &score.display().to_string(), "--env", "dev"];
+    let deploy = place.start(&args, &[], "deploy");
+    eventually("deploy says what it waits for", seconds(30), || {
+        let what =
+            "db: waits for a worker with manager command, label region=far; the only worker does not have it";
+        deploy.said().contains(what).then_some(())
+    });
+    assert_eq!(deploy.said().matches("waits for").count(), 1, "{}", deploy.said());
+}
+
 fn module(version: &str, more: &str) -> String {
     format!(
         "kind: Template\nname: module\ntype: module\nversion: {version}\nmanager: terraform\n{more}\

@@ -151,3 +151,40 @@ fn nobody_goes_back_under_a_running_operation_on_postgresql() {
         nobody_meddles(POSTGRES, &terraform());
     }
 }
+
+/// With the setting, a state has no more than so many versions, and the newest is always among them.
+fn old_versions_go(shape: Shape, tool: &Path) {
+    let house = House::with(shape, &[("CONDUCTOR_STATE_VERSIONS", "2")]);
+    catalogue(&house, tool);
+    let mut id = String::new();
+    for text in ["one", "two", "three", "four"] {
+        id = deploy(&house, note(text));
+    }
+    let versions = house.place.json(&["states", "list", &id]);
+    let numbers: Vec<i64> =
+        versions.as_array().unwrap().iter().filter_map(|one| one["number"].as_i64()).collect();
+    assert_eq!(numbers.len(), 2, "{versions}");
+    assert!(numbers[0] >= 4 && numbers[1] == numbers[0] - 1, "{versions}");
+    assert_eq!(house.place.json(&["states", "get", &id])["outputs"]["note"]["value"], "four");
+    assert_eq!(house.place.run(&["states", "get", &id, "1"]).code, 6);
+    let back = house.place.json(&["states", "rollback", &id, &numbers[1].to_string()]);
+    assert_eq!(back["number"].as_i64(), Some(numbers[0] + 1), "{back}");
+    assert_eq!(house.count("SELECT count(*) FROM states"), 2);
+}
+
+#[test]
+fn old_versions_go_where_that_is_set() {
+    if !quick() {
+        old_versions_go(SQLITE, &tofu());
+    }
+    let house = House::new(Shape::Embedded);
+    let told = house.place.run_with(&["status"], &[("CONDUCTOR_STATE_VERSIONS", "0")]);
+    assert!(told.code == 2 && told.stderr.contains("whole number from 1 on"), "{told:?}");
+}
+
+#[test]
+fn old_versions_go_where_that_is_set_on_postgresql() {
+    if !quick() {
+        old_versions_go(POSTGRES, &terraform());
+    }
+}

@@ -16,7 +16,7 @@ use super::Context;
 use crate::{
     args::WorkerFlags,
     clock,
-    connect::{engine_options, keep_logs, machine, manager_settings, open_engine, worker_config},
+    connect::{engine_options, machine, manager_settings, open_engine, set_keeping, worker_config},
     failure::{Exit, Failure, Outcome},
     logging,
     output::complain,
@@ -77,7 +77,7 @@ impl House {
         let engine =
             open_engine(EngineOptions { migrate, default_workload: workloads, ..engine_options(settings) })
                 .await?;
-        keep_logs(settings, &engine)?;
+        set_keeping(settings, &engine)?;
         let token = engine.ensure_admin_token(settings.admin_token.as_deref()).await?;
         let address =
             listener.local_addr().map_or_else(|_| settings.listen.clone(), |address| address.to_string());

@@ -15,9 +15,13 @@ use crate::follow::label;
 const TICK: Duration = Duration::from_millis(120);
 const LINE_WIDTH: usize = 200;
 
+/// What was said about operations that wait for a worker.
+type Waits = HashMap<OperationId, String>;
+
 pub enum Progress {
     Silent,
-    Lines { told: HashMap<OperationId, OperationStatus>, color: bool },
+    Lines { told: HashMap<OperationId, OperationStatus>, waits: Waits, color: bool },
+    OnlyWaits(Waits),
     Live(Live),
 }
 
@@ -32,14 +36,19 @@ impl Progress {
         }
         match screen.live {
             true => Self::Live(Live::new(screen.color_stderr)),
-            false => Self::Lines { told: HashMap::new(), color: screen.color_stderr },
+            false => Self::Lines { told: HashMap::new(), waits: HashMap::new(), color: screen.color_stderr },
         }
+    }
+
+    /// Says nothing, unless there is something to wait for.
+    pub fn only_waits(screen: &Screen) -> Self {
+        if screen.quiet { Self::Silent } else { Self::OnlyWaits(HashMap::new()) }
     }
 
     pub fn update(&mut self, change: &Deployment, operations: &[Operation]) {
         match self {
-            Self::Silent => {}
-            Self::Lines { told, color } => {
+            Self::Silent | Self::OnlyWaits(_) => {}
+            Self::Lines { told, color, .. } => {
                 let mut operations: Vec<&Operation> = operations.iter().collect();
                 operations
                     .sort_by_key(|operation| (operation.completed_at.is_none(), operation.completed_at));
@@ -52,6 +61,17 @@ impl Progress {
                 }
             }
             Self::Live(live) => live.update(change, operations),
+        }
+    }
+
+    /// Nothing moves: says once what each operation that is ready waits for.
+    pub fn tell_waits(&mut self, change: &Deployment, operations: &[Operation]) {
+        let (Self::Lines { waits, .. } | Self::OnlyWaits(waits)) = self else { return };
+        for operation in operations.iter().filter(|one| one.status == OperationStatus::Queued) {
+            let Some(what) = &operation.waiting_for else { continue };
+            if waits.insert(operation.id, what.clone()).as_ref() != Some(what) {
+                complain(&format!("{}: waits for {}", label(change, operation), single_line(what)));
+            }
         }
     }
 

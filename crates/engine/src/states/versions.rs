@@ -118,6 +118,7 @@ impl Engine {
         let body = state_file::with_serial(&self.fetch(of, body).await?, newest + 1).map_err(invalid)?;
         let head = Head::read(&body).map_err(invalid)?;
         let shelved = self.shelve(of, &body).await?;
+        let keep = self.state_versions();
         self.db
             .write(move |tx| {
                 let now = context.now();
@@ -141,7 +142,7 @@ impl Engine {
                     operation: None,
                     actor: Some(actor.clone()),
                 };
-                settled(tx.keep_state(&new, now)?, head.serial)?;
+                settled(tx.keep_state(&new, keep, now)?, head.serial)?;
                 let kept =
                     tx.latest_state(of)?.ok_or_else(|| Error::Corrupt("a state that is not there".into()))?;
                 let told = json!({ "from": number, "number": kept.number, "serial": kept.serial });

@@ -82,6 +82,7 @@ impl Workspace {
         let head = Head::read(&body).map_err(invalid)?;
         let of = StateOf::Workspace(self.write(|_, _, id, _| Ok(id)).await?);
         let shelved = self.engine.shelve(of, &body).await?;
+        let keep = self.engine.state_versions();
         self.write(move |tx, context, _, actor| {
             refuse_other_lock(tx.state_lock(of)?.as_ref(), lock.as_deref())?;
             let new = NewState {
@@ -96,7 +97,7 @@ impl Workspace {
                 operation: None,
                 actor: Some(actor.to_owned()),
             };
-            settled(tx.keep_state(&new, context.now())?, head.serial)
+            settled(tx.keep_state(&new, keep, context.now())?, head.serial)
         })
         .await
     }

@@ -1,6 +1,7 @@
 //! The worker protocol over HTTP: the same calls as in process, one route each. 410 = the claim is lost.
 //!
-//! A worker's token can only ask for work. Everything else is about one claim and takes the token handed out with it.
+//! A worker's token can only ask for work. Everything else is about one claim and takes the token handed out with it;
+//! workers of an earlier release, which know no such token, still speak for what they hold.
 
 use axum::{
     Json, Router,
@@ -8,7 +9,7 @@ use axum::{
     extract::{DefaultBodyLimit, State},
     http::StatusCode,
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{get, post, put},
 };
 use conductor_api::{
     state_protocol::LARGEST_STATE,
@@ -19,7 +20,7 @@ use serde::Deserialize;
 
 use crate::{
     App,
-    access::{Holder, WorkerCaller},
+    access::{FileHolder, Holder, WorkerCaller},
     problem::{Answer, Ask, At, Body, Failed},
 };
 
@@ -31,10 +32,11 @@ pub fn router() -> Router<App> {
         .route("/leave/{worker}", post(leave))
         .route("/operations/{id}/update", post(update))
         .route("/operations/{id}/complete", post(complete))
-        .route("/operations/{id}/blob", get(blob).put(keep_blob))
+        .route("/operations/{id}/blob", put(keep_blob))
         .route("/operations/{id}/state", get(read_state).put(write_state))
         .route("/operations/{id}/state/lock", post(lock_state))
         .route("/operations/{id}/state/unlock", post(unlock_state))
+        .route("/blobs/{digest}", get(blob))
         .layer(DefaultBodyLimit::max(LIMIT))
 }
 
@@ -79,8 +81,12 @@ async fn complete(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn blob(State(app): State<App>, Holder(claim): Holder, Ask(with): Ask<With>) -> Answer<Bytes> {
-    Ok(app.engine.blob(claim, &with.digest).await?)
+async fn blob(State(app): State<App>, holder: FileHolder, At(digest): At<String>) -> Answer<Response> {
+    let found = match holder {
+        FileHolder::Of(claim) => Some(app.engine.blob(claim, &digest).await?),
+        FileHolder::Earlier => app.engine.blob_without_claim(&digest).await?.map(Bytes::from),
+    };
+    Ok(found.map_or_else(|| StatusCode::NOT_FOUND.into_response(), Bytes::into_response))
 }
 
 async fn keep_blob(

@@ -2,11 +2,10 @@
 
 mod book;
 mod lines;
-mod mask;
 
 pub use book::{BATCH_BYTES, LogBook};
+pub use conductor_domain::mask::Masker;
 pub use lines::Lines;
-pub use mask::Masker;
 
 /// The most of one line that is kept in a log.
 pub const LONGEST_LINE: usize = 1 << 20;
