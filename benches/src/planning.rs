@@ -87,6 +87,11 @@ fn version(id: u128, kind: &str) -> Arc<TemplateVersion> {
         content: None,
         integrations: vec![],
         needs: conductor_domain::needs::Needs::of("command"),
+        approval: Default::default(),
+        drift_policy: None,
+        parents: vec![],
+        tags: Default::default(),
+        configs: Default::default(),
     })
 }
 
@@ -108,6 +113,7 @@ fn snapshot(manifest: &Manifest) -> Snapshot {
         labels: BTreeMap::new(),
         domain,
         grace: 0,
+        approval: Default::default(),
     };
     let asker = ApplicationView { id: application, name: "big".into(), labels: BTreeMap::new() };
     let (organisation, global) = (DomainId(Uuid::from_u128(6)), DomainId(Uuid::from_u128(7)));
