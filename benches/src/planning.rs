@@ -89,6 +89,7 @@ fn version(id: u128, kind: &str) -> Arc<TemplateVersion> {
         needs: conductor_domain::needs::Needs::of("command"),
         approval: Default::default(),
         drift_policy: None,
+        drift_schedule: None,
         parents: vec![],
         tags: Default::default(),
         configs: Default::default(),

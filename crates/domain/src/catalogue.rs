@@ -65,6 +65,8 @@ pub struct TemplateVersion {
     pub approval: ApprovalPolicy,
     /// What is done when something made by it is not what is on record.
     pub drift_policy: Option<String>,
+    /// When to look whether that is so.
+    pub drift_schedule: Option<String>,
     /// Of which resources each of its own is a child.
     pub parents: Vec<ParentTerms>,
     /// What each of its own has, and its children may get.

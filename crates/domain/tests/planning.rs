@@ -68,6 +68,7 @@ fn template(n: u128, kind: &str, version: &str, schema: Value) -> Arc<TemplateVe
         needs: conductor_domain::needs::Needs::of("command"),
         approval: Default::default(),
         drift_policy: None,
+        drift_schedule: None,
         parents: vec![],
         tags: BTreeMap::new(),
         configs: BTreeMap::new(),

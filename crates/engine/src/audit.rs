@@ -281,6 +281,7 @@ pub(crate) fn catalogue_record(tx: &mut Tx<'_>, context: &Context, document: &Va
     let organisation = context.organisation;
     let name = document["name"].as_str().unwrap_or_default();
     let stored = match document["kind"].as_str().unwrap_or_default() {
+        "Organisation" => Some(tx.organisation_document(organisation)?),
         "Environment" => tx.environment_by_name(organisation, name)?.map(|row| row.document),
         "Application" => tx.application_by_name(organisation, name)?.map(|row| row.document),
         "Rule" => tx.rules(organisation)?.into_iter().find(|row| row.name == name).map(|row| row.document),

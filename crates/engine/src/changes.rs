@@ -24,11 +24,11 @@ use serde_json::json;
 use crate::{
     Context, Engine,
     approvals::ask,
-    hand::{ByHand, begin, nobody},
-    lifetimes::over_at,
+    hand::{ByHand, nobody},
     planning::{Place, Purpose, Storing, plan_document, plan_now, touched_domains, wide_domains},
     progress::Progress,
     refusal::{not_found, refuse, refuse_all},
+    teardown::stands,
     views,
 };
 
@@ -279,68 +279,6 @@ impl Engine {
             .await
     }
 
-    /// Everything of an environment goes; what others use of it stays, and what is protected is in the way.
-    pub async fn tear_down(
-        &self,
-        request: DestroyRequest,
-        actor: &str,
-        key: Option<&str>,
-    ) -> Result<Deployment> {
-        let (context, actor, key) = (self.context.clone(), actor.to_owned(), key.map(str::to_owned));
-        let body = serde_json::to_vec(&request).unwrap_or_default();
-        let by_hand = ByHand::Teardown { keep_protected: request.keep_protected };
-        if request.dry_run {
-            return self
-                .db
-                .read(move |tx| {
-                    let place = nobody(environment(tx, &context, &request.environment)?);
-                    let owned = by_hand.owned(tx, &context, None)?;
-                    let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                    let kind = ChangeKind::Teardown;
-                    Ok(Deployment { application: None, ..planned(&plan, &snapshot, kind, &place) })
-                })
-                .await;
-        }
-        let pools = {
-            let (context, name) = (self.context.clone(), request.environment.clone());
-            let check = by_hand.clone();
-            self.db
-                .read(move |tx| {
-                    let place = nobody(environment(tx, &context, &name)?);
-                    may_be_torn_down(tx, &place)?;
-                    // Refused before anything is done, or not at all.
-                    let owned = check.owned(tx, &context, None)?;
-                    plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                    let pools = tx.pools(context.organisation)?.into_iter();
-                    let here = pools.filter(|pool| pool.environment == place.environment.id);
-                    Ok(here.map(|pool| pool.name).collect::<Vec<_>>())
-                })
-                .await?
-        };
-        for pool in pools {
-            self.delete_pool(&pool, &actor).await?;
-        }
-        let mut domains = Domains::new();
-        self.db
-            .write(move |tx| {
-                let now = context.now();
-                let place = nobody(environment(tx, &context, &request.environment)?);
-                domains.extend(tx.domains_in(place.environment.id)?);
-                lock_known(tx, &mut domains, place.environment.domain)?;
-                let once = Once::read(tx, key.as_deref(), &body)?;
-                if let Some(change) = once.replayed(tx, &context)? {
-                    return views::deployment(tx, &context, change);
-                }
-                may_be_torn_down(tx, &place)?;
-                let kind = ChangeKind::Teardown;
-                let (id, _) =
-                    begin(tx, &context, &place, kind, by_hand.clone(), None, &actor, &mut domains, now)?;
-                once.keep(tx, &context, id, now)?;
-                views::deployment(tx, &context, id)
-            })
-            .await
-    }
-
     /// Plans the waiting changes whose turn has come. Idempotent; called after every end and by the sweep.
     pub async fn promote_waiting(&self) -> Result<()> {
         let waiting = self.db.read(|tx| tx.promotable_changes()).await?;
@@ -467,16 +405,16 @@ fn keep_trace(tx: &mut Tx<'_>, id: ChangeId, trace: Option<&str>) -> Result<()> 
 }
 
 /// An `Idempotency-Key` and what it was sent with, as keyed digests.
-struct Once(Option<(Vec<u8>, Vec<u8>)>);
+pub(crate) struct Once(Option<(Vec<u8>, Vec<u8>)>);
 
 impl Once {
-    fn read(tx: &Tx<'_>, key: Option<&str>, body: &[u8]) -> Result<Self> {
+    pub fn read(tx: &Tx<'_>, key: Option<&str>, body: &[u8]) -> Result<Self> {
         let Some(key) = key else { return Ok(Self(None)) };
         Ok(Self(Some((tx.sealer().digest(key.as_bytes())?, tx.sealer().digest(body)?))))
     }
 
     /// The change this key made before.
-    fn replayed(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Option<ChangeId>> {
+    pub fn replayed(&self, tx: &mut Tx<'_>, context: &Context) -> Result<Option<ChangeId>> {
         let Some((key, body)) = &self.0 else { return Ok(None) };
         match tx.idempotent_change(context.organisation, key)? {
             Some((_, before)) if before != *body => {
@@ -486,7 +424,7 @@ impl Once {
         }
     }
 
-    fn keep(&self, tx: &mut Tx<'_>, context: &Context, change: ChangeId, now: i64) -> Result<()> {
+    pub fn keep(&self, tx: &mut Tx<'_>, context: &Context, change: ChangeId, now: i64) -> Result<()> {
         let Some((key, body)) = &self.0 else { return Ok(()) };
         tx.keep_idempotency(context.organisation, key, body, change, now)
     }
@@ -725,48 +663,6 @@ fn replan_by_hand(
     tx.set_timeout(change.id, now + DEFAULT_TIMEOUT_SECONDS as i64 * 1_000_000)?;
     let (kind, number) = (change.kind, change.plan_number + 1);
     store(tx, context, change.id, kind, None, &plan, &snapshot, number, &change.actor, now).map(drop)
-}
-
-/// Nothing else may be under way: it would be torn down in the making.
-fn may_be_torn_down(tx: &mut Tx<'_>, place: &Place) -> Result<()> {
-    if place.environment.document["protected"] == true {
-        let message = format!("environment `{}` is protected", place.environment.name);
-        return Err(refuse(ErrorCode::Conflict, message));
-    }
-    let busy = tx.open_changes_in(place.environment.id)?;
-    let busy = busy.iter().find(|change| {
-        matches!(change.kind, ChangeKind::Deploy | ChangeKind::Destroy | ChangeKind::Teardown)
-    });
-    match busy {
-        None => Ok(()),
-        Some(change) => {
-            let message = format!(
-                "{} ({}) is under way in `{}`; wait for it or cancel it first",
-                change.id, change.kind, place.environment.name
-            );
-            Err(refuse(ErrorCode::Conflict, message))
-        }
-    }
-}
-
-/// What is torn down takes nothing new.
-fn stands(tx: &mut Tx<'_>, place: &Place, now: i64) -> Result<()> {
-    if let Some(end) = over_at(&place.environment).filter(|end| *end <= now) {
-        let message = format!(
-            "the time of `{}` was over at {}; raise its `ttl` to use it on",
-            place.environment.name,
-            Time(end)
-        );
-        return Err(refuse(ErrorCode::Conflict, message));
-    }
-    let busy = tx.open_changes_in(place.environment.id)?;
-    match busy.iter().find(|change| change.kind == ChangeKind::Teardown) {
-        None => Ok(()),
-        Some(change) => {
-            let message = format!("`{}` is being torn down by {}", place.environment.name, change.id);
-            Err(refuse(ErrorCode::Conflict, message))
-        }
-    }
 }
 
 fn place_of(

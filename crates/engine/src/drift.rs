@@ -244,15 +244,20 @@ fn selected(
     }
 }
 
-/// A change that only looks.
+/// So many are looked at together unless somebody says otherwise.
+const AT_ONCE: usize = 10;
+
+/// A change that only looks, at so many together.
 fn look(
     tx: &mut Tx<'_>,
     context: &Context,
     rows: Vec<ResourceRow>,
     environment: Option<EnvironmentId>,
+    at_once: Option<u32>,
     actor: &str,
     now: i64,
 ) -> Result<ChangeId> {
+    let at_once = at_once.map_or(AT_ONCE, |count| count.max(1) as usize);
     let ids: BTreeSet<ResourceId> = rows.iter().map(|row| row.id).collect();
     let busy = tx.open_operations_on(&ids)?;
     let mut operations = Vec::new();
@@ -275,7 +280,7 @@ fn look(
             releasing: false,
             queue: Some(context.templates.queues.of(tx, &version.needs)?),
             gated: false,
-            open_predecessors: 0,
+            open_predecessors: i64::from(operations.len() >= at_once),
             retries: 2,
             payload: None,
             now,
@@ -288,6 +293,11 @@ fn look(
     let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
     tx.start_change(change, from, to, None, 1, &plan, operations.len() as i64, 0, now)?;
     tx.insert_operations(&operations)?;
+    // Each comes after the one that begins so many before it, however that one ends.
+    let pairs = operations.iter().skip(at_once).zip(&operations);
+    let edges: Vec<(OperationId, OperationId, bool)> =
+        pairs.map(|(next, one)| (next.id, one.id, true)).collect();
+    tx.insert_edges(&edges)?;
     if operations.is_empty() {
         Progress::new(tx, context, now).end_change(change)?;
     }
@@ -358,7 +368,11 @@ impl Engine {
         self.db
             .write(move |tx| {
                 let (rows, environment) = selected(tx, &context, &request)?;
-                let change = look(tx, &context, rows, environment, &actor, context.now())?;
+                let at_once = match environment {
+                    Some(id) => tx.environment(id)?.and_then(|row| drift_terms(&row.document).concurrency),
+                    None => None,
+                };
+                let change = look(tx, &context, rows, environment, at_once, &actor, context.now())?;
                 views::deployment(tx, &context, change)
             })
             .await
@@ -476,6 +490,51 @@ impl Engine {
 
     /// Looks where a schedule says so. Several servers may ask at once: one of them looks.
     pub async fn look_by_schedule(&self) -> Result<()> {
+        self.look_by_template().await?;
+        self.look_by_environment().await
+    }
+
+    /// Templates with a schedule of their own: each of their resources when its time has come.
+    async fn look_by_template(&self) -> Result<()> {
+        let context = self.context.clone();
+        let scheduled = self.db.read(move |tx| {
+            let shelf = context.templates.shelf(tx, &context)?;
+            let mut scheduled = Vec::new();
+            for head in shelf.heads.iter().filter(|head| !head.built_in) {
+                let version = context.templates.get(tx, head.id, Some(&head.state))?;
+                scheduled.extend(version.drift_schedule.clone().map(|schedule| (head.id, schedule)));
+            }
+            Ok(scheduled)
+        });
+        for (version, schedule) in scheduled.await? {
+            let context = self.context.clone();
+            let due = move |tx: &mut Tx<'_>| {
+                let rows = tx.resources_of_version(version)?;
+                let now = context.now();
+                let is_due = |row: &ResourceRow| {
+                    let last = row.observed_at.unwrap_or(row.updated_at);
+                    is_due(&schedule, last, jitter(row.environment), now)
+                };
+                Ok(rows.into_iter().filter(is_due).collect::<Vec<_>>())
+            };
+            let looked = due.clone();
+            if self.db.read(looked).await?.is_empty() {
+                continue;
+            }
+            let context = self.context.clone();
+            self.db
+                .write(move |tx| {
+                    let rows = due(tx)?;
+                    let ids: BTreeSet<ResourceId> = rows.iter().map(|row| row.id).collect();
+                    tx.note_look(&ids, context.now())?;
+                    look(tx, &context, rows, None, None, "conductor", context.now()).map(drop)
+                })
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn look_by_environment(&self) -> Result<()> {
         let context = self.context.clone();
         let due = self.db.read(move |tx| {
             let mut due = Vec::new();
@@ -505,7 +564,8 @@ impl Engine {
                         ..DriftRequest::default()
                     };
                     let (rows, id) = selected(tx, &context, &request)?;
-                    look(tx, &context, rows, id, "conductor", now).map(drop)
+                    let at_once = drift_terms(&environment.document).concurrency;
+                    look(tx, &context, rows, id, at_once, "conductor", now).map(drop)
                 })
                 .await?;
         }

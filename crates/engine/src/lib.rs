@@ -38,6 +38,7 @@ mod rights;
 mod states;
 mod steps;
 mod sweep;
+mod teardown;
 mod templates;
 mod trials;
 mod turns;

@@ -164,6 +164,7 @@ fn read(row: &VersionRow, mut config: Map<String, Value>) -> Result<TemplateVers
         needs,
         approval: policy_of(&row.document),
         drift_policy: row.document["drift"]["policy"].as_str().map(str::to_owned),
+        drift_schedule: row.document["drift"]["schedule"].as_str().map(str::to_owned),
         parents: part(&row.document, "parents"),
         tags: part(&row.document, "tags"),
         configs: part(&row.document, "configs"),

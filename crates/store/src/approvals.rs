@@ -241,12 +241,14 @@ impl Tx<'_> {
             params![change, now],
         )?;
         self.put(
-            "UPDATE operations SET prev_status = status, status = 'queued', gate = 'open', not_before = $2
+            "UPDATE operations SET prev_status = status, status = 'queued', gate = 'open', open_predecessors = 0,
+                 not_before = $2
              WHERE change_id = $1 AND gate = 'closed' AND status = 'approval_pending'",
             params![change, now],
         )?;
         self.put(
-            "UPDATE operations SET gate = 'open' WHERE change_id = $1 AND gate = 'closed'",
+            "UPDATE operations SET gate = 'open', open_predecessors = open_predecessors - 1
+             WHERE change_id = $1 AND gate = 'closed' AND status = 'blocked'",
             params![change],
         )?;
         self.put(
@@ -272,7 +274,7 @@ impl Tx<'_> {
     pub fn await_approval(&mut self, id: OperationId) -> Result<()> {
         self.put_one(
             "UPDATE operations SET prev_status = 'blocked', status = 'approval_pending'
-             WHERE id = $1 AND status = 'blocked' AND open_predecessors = 0 AND gate = 'closed'",
+             WHERE id = $1 AND status = 'blocked' AND open_predecessors = 1 AND gate = 'closed'",
             params![id],
         )
     }

@@ -57,7 +57,8 @@ impl NewOperation {
             self.conditional.into(),
             self.releasing.into(),
             self.queue.into(),
-            self.open_predecessors.into(),
+            // Somebody's agreement comes before it like anything else: no program, however old, starts it without.
+            (self.open_predecessors + i64::from(self.gated)).into(),
             0i64.into(),
             self.retries.into(),
             self.now.into(),
@@ -151,7 +152,7 @@ fn ready(rows: &[Row]) -> Result<Vec<OperationRow>> {
     let mut ready: Vec<OperationRow> = rows
         .iter()
         .map(operation_row)
-        .filter(|row| row.as_ref().map_or(true, |row| row.open_predecessors == 0))
+        .filter(|row| row.as_ref().map_or(true, |row| row.open_predecessors == i64::from(row.gated)))
         .collect::<Result<_>>()?;
     ready.sort_by_key(|row| row.id);
     Ok(ready)

@@ -559,6 +559,23 @@ impl Tx<'_> {
         )
     }
 
+    /// What a version made that is there.
+    pub fn resources_of_version(&mut self, version: TemplateVersionId) -> Result<Vec<ResourceRow>> {
+        let sql = format!(
+            "{RESOURCE} WHERE r.template_version_id = $1 AND r.state = 'provisioned' AND r.status IN ('done', 'error')
+             ORDER BY r.id"
+        );
+        self.query(&sql, params![version])?.iter().map(resource_row).collect()
+    }
+
+    /// Somebody is about to look.
+    pub fn note_look(&mut self, ids: &BTreeSet<ResourceId>, now: i64) -> Result<()> {
+        for id in ids {
+            self.put("UPDATE resources SET observed_at = $2 WHERE id = $1", params![id, now])?;
+        }
+        Ok(())
+    }
+
     /// What was found not to be what is on record.
     pub fn drifting(&mut self, organisation: OrganisationId) -> Result<Vec<ResourceRow>> {
         let sql = format!(
