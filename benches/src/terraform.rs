@@ -1,9 +1,13 @@
-//! One terraform resource from `deploy` to its end, through the worker and its guard, against a bare `apply`.
+//! Terraform from `deploy` to its end, through the worker and its guard: one resource against a bare `apply`, and a
+//! hundred at once against a hundred bare applies, as many side by side.
 
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -20,18 +24,44 @@ use crate::{
 };
 
 const ROUNDS: usize = 9;
+const MANY: usize = 100;
+const MANY_ROUNDS: usize = 3;
+/// As many operations as a worker runs at once unless told otherwise.
+const SIDE_BY_SIDE: usize = 4;
+
 /// A provider that is part of terraform itself: what is measured is not a provider's start.
-const MODULE: &str = "
-variable \"size\" {
+const ONE: &str = r#"
+variable "size" {
   type = number
 }
-resource \"terraform_data\" \"thing\" {
+resource "terraform_data" "thing" {
   input = var.size
 }
-output \"host\" {
-  value = \"thing-${terraform_data.thing.output}\"
+output "host" {
+  value = "thing-${terraform_data.thing.output}"
 }
-";
+"#;
+
+/// A provider as most are: a program of its own, from a mirror.
+const EACH: &str = r#"
+terraform {
+  required_providers {
+    local = {
+      source = "hashicorp/local"
+    }
+  }
+}
+variable "size" {
+  type = number
+}
+resource "local_file" "thing" {
+  filename = "${path.module}/thing"
+  content  = "thing ${var.size}"
+}
+output "host" {
+  value = "thing-${var.size}"
+}
+"#;
 
 fn tool() -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -40,17 +70,65 @@ fn tool() -> Option<PathBuf> {
     candidates.into_iter().flatten().find(|program| program.is_file())
 }
 
+/// The tool, and where it finds providers.
+#[derive(Clone)]
+struct Tool {
+    program: PathBuf,
+    mirror: PathBuf,
+}
+
+impl Tool {
+    fn find() -> Outcome<Self> {
+        let program = tool().ok_or("there is neither terraform nor tofu on this machine")?;
+        let mirror = std::env::var("CONDUCTOR_TEST_PROVIDERS");
+        let mirror = mirror.map_err(|_| "CONDUCTOR_TEST_PROVIDERS is not set; run: scripts/setup")?;
+        Ok(Self { program, mirror: mirror.into() })
+    }
+}
+
+/// Folders with a module, initialised once for all of them.
 struct Bare {
-    tool: PathBuf,
-    folder: PathBuf,
+    tool: Tool,
+    root: PathBuf,
 }
 
 impl Bare {
-    fn run(&self, arguments: &[&str]) -> Outcome {
-        let ended = Command::new(&self.tool)
+    fn prepare(tool: &Tool, root: PathBuf, module: &str, count: usize) -> Outcome<Self> {
+        let bare = Self { tool: tool.clone(), root };
+        for number in 0..count {
+            std::fs::create_dir_all(bare.folder(number))?;
+            std::fs::write(bare.folder(number).join("main.tf"), module)?;
+        }
+        let mirror = bare.tool.mirror.display();
+        std::fs::write(
+            bare.settings(),
+            format!("provider_installation {{\n  filesystem_mirror {{\n    path = \"{mirror}\"\n  }}\n}}\n"),
+        )?;
+        bare.run(0, &["init", "-input=false"])?;
+        let lock = bare.folder(0).join(LOCK_FILE);
+        if lock.exists() {
+            for number in 1..count {
+                std::fs::copy(&lock, bare.folder(number).join(LOCK_FILE))?;
+            }
+        }
+        Ok(bare)
+    }
+
+    fn folder(&self, number: usize) -> PathBuf {
+        self.root.join(number.to_string())
+    }
+
+    fn settings(&self) -> PathBuf {
+        self.root.join("settings")
+    }
+
+    fn run(&self, number: usize, arguments: &[&str]) -> Outcome {
+        let ended = Command::new(&self.tool.program)
             .args(arguments)
-            .current_dir(&self.folder)
+            .current_dir(self.folder(number))
             .env("CHECKPOINT_DISABLE", "1")
+            .env("TF_CLI_CONFIG_FILE", self.settings())
+            .env("TF_DATA_DIR", self.root.join("data"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -59,15 +137,43 @@ impl Bare {
     }
 
     /// A first apply in a folder that is initialised.
-    fn apply(&self) -> Outcome<f64> {
-        for file in ["terraform.tfstate", "terraform.tfstate.backup"] {
-            let _ = std::fs::remove_file(self.folder.join(file));
-        }
+    fn apply(&self, number: usize) -> Outcome<f64> {
+        let size = format!("-var=size={number}");
         let started = Instant::now();
-        self.run(&["apply", "-auto-approve", "-input=false", "-no-color", "-var=size=3"])?;
+        self.run(number, &["apply", "-auto-approve", "-input=false", "-no-color", &size])?;
+        Ok(milliseconds(started.elapsed()))
+    }
+
+    fn forget(&self, count: usize) {
+        for number in 0..count {
+            for file in ["terraform.tfstate", "terraform.tfstate.backup", "thing"] {
+                let _ = std::fs::remove_file(self.folder(number).join(file));
+            }
+        }
+    }
+
+    /// All of them, so many side by side.
+    fn apply_all(&self, count: usize) -> Outcome<f64> {
+        let next = AtomicUsize::new(0);
+        let one_after_the_other = || -> Outcome {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return Ok(());
+                }
+                self.apply(number)?;
+            }
+        };
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..SIDE_BY_SIDE).map(|_| scope.spawn(one_after_the_other)).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| "a thread panicked")?)
+        })?;
         Ok(milliseconds(started.elapsed()))
     }
 }
+
+const LOCK_FILE: &str = ".terraform.lock.hcl";
 
 async fn ended(engine: &Arc<Engine>, id: ChangeId) -> Outcome {
     let mut seen: Option<String> = None;
@@ -101,8 +207,8 @@ async fn furnish(engine: &Arc<Engine>, module: &Path) -> Outcome {
     }
 }
 
-async fn deploy(engine: &Arc<Engine>, number: usize) -> Outcome<f64> {
-    let manifest = house::score(&format!("app-{number}"), 1);
+async fn deploy(engine: &Arc<Engine>, application: &str, resources: usize) -> Outcome<f64> {
+    let manifest = house::score(application, resources);
     let request = DeploymentRequest { environment: "dev".into(), manifest, ..Default::default() };
     let started = Instant::now();
     let accepted = engine.deploy(request, "bench", None).await?;
@@ -110,49 +216,91 @@ async fn deploy(engine: &Arc<Engine>, number: usize) -> Outcome<f64> {
     Ok(milliseconds(started.elapsed()))
 }
 
-pub async fn measure(bench: &Bench, report: &mut Report) -> Outcome {
-    let tool = tool().ok_or("there is neither terraform nor tofu on this machine")?;
-    let folder = bench.folder.join("terraform");
-    let module = folder.join("module");
-    std::fs::create_dir_all(&module)?;
-    std::fs::write(module.join("main.tf"), MODULE)?;
-    let bare = Bare { tool: tool.clone(), folder: folder.join("bare") };
-    std::fs::create_dir_all(&bare.folder)?;
-    std::fs::write(bare.folder.join("main.tf"), MODULE)?;
-    bare.run(&["init", "-input=false"])?;
-    let data = folder.join("data");
+/// An engine and a worker in a folder of their own, with the module as their template, while `measured` goes on.
+async fn at_work<T>(
+    tool: &Tool,
+    folder: &Path,
+    module: &str,
+    measured: impl AsyncFnOnce(&Arc<Engine>) -> Outcome<T>,
+) -> Outcome<T> {
+    let (source, data) = (folder.join("module"), folder.join("data"));
+    std::fs::create_dir_all(&source)?;
+    std::fs::write(source.join("main.tf"), module)?;
     let url = format!("sqlite:{}", data.join("conductor.db").display());
-    // Without a workload: the one terraform resource is all there is to do.
+    // Without a workload: terraform's resources are all there is to do.
     let engine = house::open(EngineOptions { default_workload: false, ..house::options(url, &data) }).await?;
     let mut config = WorkerConfig::new(engine.worker_id(), "bench", &data, Arc::new(|| SystemClock.now()));
-    config.settings.insert("terraform_tool".into(), tool.display().to_string());
+    config.slots = SIDE_BY_SIDE;
+    config.settings.insert("terraform_tool".into(), tool.program.display().to_string());
+    config.settings.insert("terraform_providers".into(), tool.mirror.display().to_string());
     config.settings.insert("path".into(), std::env::var("PATH").unwrap_or_default());
     let worker = Worker::new(engine.link(), conductor_managers::built_in(), config);
     let shutdown = Shutdown::new();
     let work = worker.run(shutdown.clone());
     let measured = async {
-        furnish(&engine, &module).await?;
-        deploy(&engine, 0).await?;
-        bare.apply()?;
-        let (mut ours, mut theirs) = (vec![], vec![]);
-        for round in 1..=ROUNDS {
-            ours.push(deploy(&engine, round).await?);
-            theirs.push(bare.apply()?);
-        }
-        Outcome::Ok((median(&ours), median(&theirs)))
+        furnish(&engine, &source).await?;
+        measured(&engine).await
     };
-    let (ours, reference) = tokio::select! {
+    let measured = tokio::select! {
         measured = measured => measured?,
         ended = work => return Err(format!("the worker ended: {ended:?}").into()),
     };
     shutdown.drain();
-    report.add(Line {
+    Ok(measured)
+}
+
+async fn one(tool: &Tool, folder: &Path) -> Outcome<Line> {
+    let bare = Bare::prepare(tool, folder.join("bare"), ONE, 1)?;
+    let (ours, reference) = at_work(tool, folder, ONE, async |engine| {
+        deploy(engine, "app-0", 1).await?;
+        bare.apply(0)?;
+        let (mut ours, mut theirs) = (vec![], vec![]);
+        for round in 1..=ROUNDS {
+            ours.push(deploy(engine, &format!("app-{round}"), 1).await?);
+            bare.forget(1);
+            theirs.push(bare.apply(0)?);
+        }
+        Ok((median(&ours), median(&theirs)))
+    })
+    .await?;
+    Ok(Line {
         name: "one terraform resource, deploy to end".into(),
         unit: "ms",
         ours,
         reference: Some(reference),
         goal: Goal::RatioAtMost(1.5),
         note: "against `apply -auto-approve` in an initialised folder".into(),
-    });
+    })
+}
+
+async fn many(tool: &Tool, folder: &Path) -> Outcome<Line> {
+    let bare = Bare::prepare(tool, folder.join("bare"), EACH, MANY)?;
+    let (ours, reference) = at_work(tool, folder, EACH, async |engine| {
+        deploy(engine, "first", 1).await?;
+        bare.apply(0)?;
+        let (mut ours, mut theirs) = (vec![], vec![]);
+        for round in 0..MANY_ROUNDS {
+            ours.push(deploy(engine, &format!("many-{round}"), MANY).await?);
+            bare.forget(MANY);
+            theirs.push(bare.apply_all(MANY)?);
+        }
+        Ok((median(&ours), median(&theirs)))
+    })
+    .await?;
+    Ok(Line {
+        name: format!("{MANY} terraform resources, deploy to end"),
+        unit: "ms",
+        ours,
+        reference: Some(reference),
+        goal: Goal::RatioAtMost(1.5),
+        note: format!("against as many bare applies; {SIDE_BY_SIDE} side by side, a provider from a mirror"),
+    })
+}
+
+pub async fn measure(bench: &Bench, report: &mut Report) -> Outcome {
+    let tool = Tool::find()?;
+    let folder = bench.folder.join("terraform");
+    report.add(one(&tool, &folder.join("one")).await?);
+    report.add(many(&tool, &folder.join("many")).await?);
     Ok(())
 }

@@ -26,6 +26,9 @@ use crate::{
 /// An answer to a long poll may be this much late before it is taken for lost.
 const LATE: Duration = Duration::from_secs(15);
 
+/// What a server was about to grant when the request went away is granted within this time.
+const AFTERMATH: Duration = Duration::from_millis(250);
+
 /// How long an acquire stays open while the tools are still being looked for.
 const UNTIL_KNOWN: Duration = Duration::from_millis(500);
 
@@ -219,14 +222,16 @@ impl<'a> Shift<'a> {
         self.running.retain(|_, (task, _)| *task != id);
     }
 
-    /// Shutting down. An open ask for work may have been granted already: it is asked once more, for nothing
-    /// new, so that no operation is left to its lease.
+    /// Shutting down. An open ask for work may have been granted already, or just about to be: it is asked once more,
+    /// for nothing new, so that no operation is left to its lease.
     fn wind_down(&self, open: Open) -> Open {
+        // In the process of a command, one is heard after the other.
+        let pause = if self.worker.config.only.is_some() { Duration::ZERO } else { AFTERMATH };
         match open.ask.slots {
             0 => open,
             _ => self.ask(
                 Acquire { repeated: true, slots: 0, wait_ms: 0, running: self.heeding(), ..open.ask },
-                Duration::ZERO,
+                pause,
             ),
         }
     }
