@@ -149,6 +149,15 @@ impl Server {
         })
     }
 
+    /// What the server says to a statement that it refuses.
+    fn refusal(&self, url: &str, sql: &str) -> Option<String> {
+        block_on(async {
+            let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("the server answers");
+            tokio::spawn(connection);
+            client.batch_execute(sql).await.err().map(|error| format!("{error:?}"))
+        })
+    }
+
     /// Rows as text, from any database of the server that this address can be logged into with.
     #[track_caller]
     pub fn query(&self, url: &str, sql: &str) -> Vec<Vec<String>> {
@@ -174,6 +183,10 @@ impl Server {
 }
 
 impl Database {
+    pub fn refusal(&self, sql: &str) -> Option<String> {
+        postgres().refusal(&self.url, sql)
+    }
+
     #[track_caller]
     pub fn query(&self, sql: &str) -> Vec<Vec<String>> {
         postgres().query(&self.url, sql)

@@ -193,6 +193,18 @@ impl House {
         connection.execute_batch(sql).expect("the statement");
     }
 
+    /// As [`House::execute`], of what the database itself may refuse: what it says then.
+    #[track_caller]
+    pub fn refusal(&self, sql: &str) -> Option<String> {
+        if let Some(database) = &self.database {
+            return database.refusal(sql);
+        }
+        let connection =
+            rusqlite::Connection::open(self.place.path("data/conductor.db")).expect("the database");
+        connection.busy_timeout(seconds(10)).expect("a time limit");
+        connection.execute_batch(sql).err().map(|error| error.to_string())
+    }
+
     /// Nothing lives: no resource, no thing, no lock, no operation under way. What a change left to another change of
     /// its own, such as the collection of what nobody uses, may take a moment.
     #[track_caller]

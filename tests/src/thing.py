@@ -3,7 +3,11 @@
 #
 # Parameters: note (kept with the thing), takes and deleteTakes (seconds), breaks (fail, saying this), busy (exit 75
 # so many times), secret (make up a password, a sensitive output), says (a line for the log), lines (so many of
-# them), wide (each padded with so many letters), pin (carelessly logged, and put into what breaks says for PIN), stubborn (take no notice of SIGTERM).
+# them), wide (each padded with so many letters), pin (carelessly logged, and put into what breaks says for PIN), stubborn (take no notice of SIGTERM),
+# watched (can be looked at).
+#
+# The world can be against it: while FOLDER/held is there nothing ends, while FOLDER/broken is there nothing is made or
+# changed, while FOLDER/jammed is there nothing goes; what they hold is the reason.
 import json
 import os
 import signal
@@ -19,6 +23,13 @@ resource = order["resource"]["id"]
 thing = f"{world}/things/{resource}"
 run = uuid.uuid4().hex
 
+if step == "observe" and asked.get("watched"):
+    found = None
+    if os.path.exists(thing):
+        with open(thing) as file:
+            found = json.load(file)
+    print(json.dumps({"exists": found is not None, "outputs": found or {}}))
+    sys.exit(0)
 if step in ("observe", "plan"):
     sys.exit(64)
 if asked.get("stubborn"):
@@ -61,6 +72,14 @@ def end(how, code, text=None):
     sys.exit(code)
 
 
+def trouble(name):
+    try:
+        with open(f"{world}/{name}") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
 note("begin")
 log(f"{step} of {order['resource']['name']}")
 if "says" in asked:
@@ -71,16 +90,20 @@ for number in range(asked.get("lines", 0)):
     log(f"line {number}" + asked.get("wide", 0) * "w")
 until = time.time() + float(asked.get("deleteTakes" if step == "delete" else "takes", 0))
 beat()
-while time.time() < until:
+while time.time() < until or os.path.exists(f"{world}/held"):
     time.sleep(0.02)
     beat()
 
 if step == "delete":
+    if trouble("jammed"):
+        end("failed", 1, trouble("jammed"))
     if os.path.exists(thing):
         os.remove(thing)
     note("done")
     print("{}")
     sys.exit(0)
+if trouble("broken"):
+    end("failed", 1, trouble("broken"))
 if "breaks" in asked:
     end("failed", 1, asked["breaks"].replace("PIN", asked.get("pin", "PIN")))
 if "busy" in asked:

@@ -118,6 +118,29 @@ impl World {
         runs
     }
 
+    /// From now on nothing that runs comes to its end, until it is let go.
+    pub fn hold(&self) {
+        self.trouble("held", "held");
+    }
+
+    pub fn let_go(&self) {
+        self.calm("held");
+    }
+
+    /// `broken`: nothing is made or changed; `jammed`: nothing goes. For this reason, until it is calm.
+    pub fn trouble(&self, what: &str, reason: &str) {
+        fs::write(self.folder.join(what), reason).expect("the world can be changed");
+    }
+
+    pub fn calm(&self, what: &str) {
+        fs::remove_file(self.folder.join(what)).expect("there was trouble");
+    }
+
+    /// Where a thing is.
+    pub fn thing(&self, resource: &str) -> PathBuf {
+        self.folder.join("things").join(resource)
+    }
+
     fn last_beat(&self, run: &str) -> f64 {
         let text = fs::read_to_string(self.folder.join("beats").join(run)).unwrap_or_default();
         text.trim().parse().unwrap_or(0.0)

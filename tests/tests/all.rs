@@ -10,6 +10,7 @@ mod credentials;
 mod docs;
 mod faults;
 mod hostile;
+mod life;
 mod logs;
 mod pool_races;
 mod races;

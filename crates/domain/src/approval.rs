@@ -48,6 +48,8 @@ impl ApprovalPolicy {
         let need = match change {
             ChangeKind::Pool => self.pool,
             ChangeKind::Repair => self.drift.or(plain),
+            // Agreed to before it was merged.
+            ChangeKind::Proposal if operation == OperationKind::Update => None,
             _ => plain,
         };
         need == Some(Need::Required)
@@ -99,5 +101,12 @@ mod tests {
         let free = policy(r#"{"update":"required","drift":"none"}"#);
         assert!(!free.asks(ChangeKind::Repair, OperationKind::Update));
         assert!(free.asks(ChangeKind::Deploy, OperationKind::Update));
+    }
+
+    #[test]
+    fn what_was_agreed_to_as_a_proposal_is_not_asked_for_again_but_a_replacement_is() {
+        let all = policy(r#"{"create":"required","update":"required","destroy":"required"}"#);
+        assert!(!all.asks(ChangeKind::Proposal, OperationKind::Update));
+        assert!(all.asks(ChangeKind::Proposal, OperationKind::Destroy));
     }
 }

@@ -77,6 +77,7 @@ pub struct TemplateVersion {
 /// Parents of a type, and how many.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ParentTerms {
+    #[serde(rename = "type")]
     pub kind: String,
     pub min: u64,
     pub max: Option<u64>,

@@ -6,7 +6,7 @@ use conductor_api::types::{Approval, ApprovalItem, Decision, Page, Time, Vote};
 use conductor_domain::{
     approval::{ApprovalPolicy, Terms, strictest},
     catalogue::TemplateVersion,
-    ids::{ApprovalId, ChangeId, EnvironmentId},
+    ids::{ApprovalId, ChangeId, EnvironmentId, ResourceId},
     lifecycle::{ApprovalStatus, ChangeKind, ErrorCode, Fault, OperationKind},
 };
 use conductor_store::{
@@ -101,7 +101,7 @@ pub(crate) fn ask(
     if waiting.is_empty() {
         return Ok(());
     }
-    let (digest, items) = what(tx, context, &waiting, true)?;
+    let (digest, items) = what(tx, context, change, &waiting, true)?;
     let expires = terms.expires.iter().filter_map(|span| parse_duration(span)).min();
     let id = ApprovalId(context.ids.next());
     tx.insert_approval(&NewApproval {
@@ -157,13 +157,17 @@ fn gated(tx: &mut Tx<'_>, change: ChangeId) -> Result<Vec<OperationRow>> {
     Ok(tx.open_operations_of(change)?.into_iter().filter(|row| row.gated).collect())
 }
 
-/// What is asked for, as people read it, and its digest. With `note` every operation remembers what it would be given.
+/// What is asked for, as people read it, and its digest. With `note` every operation remembers what it would be given,
+/// as far as that is known; what this change itself brings about is not.
 fn what(
     tx: &mut Tx<'_>,
     context: &Context,
+    change: ChangeId,
     operations: &[OperationRow],
     note: bool,
 ) -> Result<(Vec<u8>, Vec<ApprovalItem>)> {
+    let changing: BTreeSet<ResourceId> =
+        tx.open_operations_of(change)?.into_iter().filter_map(|row| row.resource).collect();
     let ids: BTreeSet<_> = operations.iter().filter_map(|row| row.resource).collect();
     let resources: BTreeMap<_, _> = tx.resources_by_id(&ids)?.into_iter().map(|row| (row.id, row)).collect();
     let mut essence = Vec::new();
@@ -171,9 +175,14 @@ fn what(
     for operation in operations {
         let Some(resource) = operation.resource.and_then(|id| resources.get(&id)) else { continue };
         let version = context.templates.get(tx, resource.version, None)?;
-        let given = digest_now(tx, context, resource, operation.kind)?;
-        if note && let Some(given) = &given {
-            tx.set_asked_digest(operation.id, given)?;
+        let given = match note || operation.asked_digest.is_some() {
+            true => {
+                digest_now(tx, context, resource, operation.kind, if note { Some(&changing) } else { None })?
+            }
+            false => None,
+        };
+        if note {
+            tx.set_asked_digest(operation.id, given.as_deref())?;
         }
         essence.push(json!([
             operation.kind,
@@ -410,11 +419,11 @@ fn asked_again(
     now: i64,
 ) -> Result<Option<ApprovalId>> {
     let waiting = gated(tx, change)?;
-    let (digest, items) = what(tx, context, &waiting, false)?;
+    let (digest, _) = what(tx, context, change, &waiting, false)?;
     if digest == row.digest {
         return Ok(None);
     }
-    what(tx, context, &waiting, true)?;
+    let (digest, items) = what(tx, context, change, &waiting, true)?;
     tx.end_approval(row.id, ApprovalStatus::Withdrawn, now)?;
     let id = ApprovalId(context.ids.next());
     let mut document = row.document.clone();
@@ -475,8 +484,16 @@ fn reject(
         None => format!("rejected by {by}"),
     };
     let fault = Fault::new(ErrorCode::Rejected, message);
+    let collects = matches!(
+        crate::changes::change(tx, context, change)?.kind,
+        ChangeKind::Collect | ChangeKind::Rollback
+    );
     let mut progress = Progress::new(tx, context, now);
     for operation in gated(progress.tx, change)? {
+        // Nobody uses it and somebody wants it to stay: it is not asked about again.
+        if let Some(resource) = operation.resource.filter(|_| collects) {
+            progress.tx.keep_by_hand(resource)?;
+        }
         // What came after another one that was refused is over by now.
         if let Some(operation) = progress.tx.operation(operation.id)?.filter(|row| !row.status.is_over()) {
             progress.cancel(&operation, &fault, true)?;

@@ -13,6 +13,7 @@ use serde_json::json;
 use crate::{
     Context, Engine,
     changes::check_application_name,
+    hand::refuse_action,
     progress::Progress,
     refusal::{not_found, refuse},
 };
@@ -189,10 +190,7 @@ impl Engine {
                 let before = resource(tx, &context, id)?;
                 tx.lock_domains(&[before.key.domain])?;
                 if !tx.unbury_resource(id, now)? {
-                    let row = resource(tx, &context, id)?;
-                    let message =
-                        format!("{} is {} and not waiting for its time to be destroyed", row.name, row.state);
-                    return Err(refuse(ErrorCode::Conflict, message));
+                    return Err(refuse_action(&resource(tx, &context, id)?, "undelete"));
                 }
                 tx.keep_by_hand(id)?;
                 let told = json!({ "name": before.name });

@@ -131,8 +131,11 @@ pub(crate) fn observed(
         .unwrap_or_default();
     let found =
         found.and_then(|found| without(tx, context, &resource, found, &accepted).transpose()).transpose()?;
-    let observed = json!({ "exists": done.exists, "accepted": accepted });
+    let mut observed = json!({ "exists": done.exists, "accepted": accepted });
     let drift = found.as_ref().map(|found| serde_json::to_value(found).unwrap_or_default());
+    if drift.is_some() && drift == resource.drift && is_tried(&resource) {
+        observed["tried"] = json!(drift);
+    }
     tx.observe_resource(resource.id, &observed, drift.as_ref(), now)?;
     let news = drift.is_some() && drift != resource.drift;
     if let (true, Some(found)) = (news, &found) {
@@ -149,6 +152,12 @@ pub(crate) fn observed(
         tell(tx, context, "drift", "found", &message, more)?;
     }
     Ok(())
+}
+
+/// Whether putting it right was tried already, and did not come about: somebody said no.
+fn is_tried(row: &ResourceRow) -> bool {
+    let tried = row.observed.as_ref().and_then(|observed| observed.get("tried"));
+    tried.is_some() && tried == row.drift.as_ref()
 }
 
 /// Outputs that differ from the recorded ones, and what the manager found besides.
@@ -458,13 +467,23 @@ impl Engine {
         let context = self.context.clone();
         let due = self.db.read(move |tx| {
             let mut due = Vec::new();
-            for row in tx.drifting(context.organisation)? {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let page = tx.drifting(context.organisation, after)?;
+                after = page.last().map(|row| row.id);
+                found.extend(page);
+                if after.is_none() {
+                    break;
+                }
+            }
+            for row in found {
                 let environment = environment_of(tx, &row)?;
                 let version = context.templates.get(tx, row.version, None)?;
                 let policy = version.drift_policy.as_deref().and_then(policy_word);
                 let policy = policy.or(drift_terms(&environment.document).policy).unwrap_or_default();
                 let free = tx.open_operations_on(&[row.id].into())?.is_empty();
-                if free && row.status == Status::Done && policy != DriftPolicy::Alert {
+                let again = policy == DriftPolicy::Repair && is_tried(&row);
+                if free && !again && row.status == Status::Done && policy != DriftPolicy::Alert {
                     due.push((row.id, policy));
                 }
             }
@@ -473,7 +492,10 @@ impl Engine {
         for (id, policy) in due.await? {
             let decision = DriftDecision { resources: vec![id], ..DriftDecision::default() };
             let done = match policy {
-                DriftPolicy::Repair => self.repair_drift(decision, "conductor").await.map(drop),
+                DriftPolicy::Repair => match self.repair_drift(decision, "conductor").await {
+                    Ok(_) => self.tried(id).await,
+                    Err(error) => Err(error),
+                },
                 DriftPolicy::Adopt => self.adopt_drift(decision, "conductor").await.map(drop),
                 DriftPolicy::Ignore => self.ignore_drift(decision, "conductor").await,
                 DriftPolicy::Alert => Ok(()),
@@ -486,6 +508,19 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Remembers that this difference was to be put right: should somebody say no to that, it is not asked again.
+    async fn tried(&self, id: ResourceId) -> Result<()> {
+        self.db
+            .write(move |tx| {
+                let Some(row) = tx.resource(id)? else { return Ok(()) };
+                let Some(drift) = &row.drift else { return Ok(()) };
+                let mut observed = row.observed.clone().unwrap_or_else(|| json!({}));
+                observed["tried"] = drift.clone();
+                tx.note_observed(id, &observed, drift)
+            })
+            .await
     }
 
     /// Looks where a schedule says so. Several servers may ask at once: one of them looks.

@@ -263,7 +263,9 @@ pub(crate) fn blockers(tx: &mut Tx<'_>, row: &ResourceRow) -> Result<Vec<Blocker
             )),
         })
         .collect();
-    let dependents = tx.dependents_of(&only)?;
+    // A workload's application is named already.
+    let dependents = tx.dependents_of(&only)?.into_iter().filter(|dependent| !dependent.workload);
+    let dependents: Vec<_> = dependents.collect();
     let ids = dependents.iter().map(|dependent| dependent.resource).collect();
     let rows: BTreeMap<ResourceId, ResourceRow> =
         tx.resources_by_id(&ids)?.into_iter().map(|row| (row.id, row)).collect();
@@ -298,6 +300,22 @@ fn blocked(row: &ResourceRow, blockers: &[Blocker]) -> Error {
     let code = if used { ErrorCode::InUse } else { ErrorCode::DependenciesExist };
     let detail = json!({ "reason": "Dependencies exist", "dependencies": blockers });
     Error::Refused { code, message, detail: Box::new(detail) }
+}
+
+/// A child is made under its parents, or not at all.
+fn parents_are_there(tx: &mut Tx<'_>, row: &ResourceRow) -> Result<()> {
+    let parents = tx.dependencies_of(&[row.id].into())?.into_iter().filter(|on| on.parent).map(|on| on.on);
+    let parents = tx.resources_by_id(&parents.collect())?;
+    match parents.iter().find(|parent| parent.state != State::Provisioned) {
+        None => Ok(()),
+        Some(parent) => {
+            let message = format!(
+                "the parent of {}, `{}` ({}), is {}, not provisioned",
+                row.name, parent.name, parent.id, parent.state
+            );
+            Err(refuse(ErrorCode::Conflict, message))
+        }
+    }
 }
 
 pub(crate) fn facts_of(row: &ResourceRow) -> Facts {
@@ -610,6 +628,9 @@ impl Engine {
             }
             let row = resource(tx, &context, id)?;
             allows(&row, if retry { "retry" } else { "recreate" })?;
+            if row.state != State::Destroy {
+                parents_are_there(tx, &row)?;
+            }
             let by_hand = match row.state {
                 State::Destroy => ByHand::Remove { resource: id },
                 _ => ByHand::Again {

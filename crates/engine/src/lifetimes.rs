@@ -3,11 +3,16 @@
 use std::collections::BTreeSet;
 
 use conductor_api::types::{DestroyRequest, Time};
-use conductor_domain::{ids::EnvironmentId, lifecycle::duration_text};
+use conductor_domain::{
+    ids::EnvironmentId,
+    lifecycle::{ErrorCode, duration_text},
+};
 use conductor_store::{Result, catalogue::EnvironmentRow};
 use serde_json::json;
 
-use crate::{Engine, alerts::tell, progress::Progress, templates::parse_duration};
+use crate::{
+    Engine, alerts::tell, progress::Progress, sweep::DESTROY_AGAIN_AFTER, templates::parse_duration,
+};
 
 /// When an environment's time is over.
 pub(crate) fn over_at(environment: &EnvironmentRow) -> Option<i64> {
@@ -70,7 +75,22 @@ impl Engine {
             .is_ok_and(|mut warned: std::sync::MutexGuard<'_, BTreeSet<EnvironmentId>>| warned.insert(id))
     }
 
+    /// Whether somebody said no to its end, or it failed just now; other terms are another matter.
+    async fn is_put_off(&self, environment: &EnvironmentRow) -> Result<bool> {
+        let (id, changed, now) = (environment.id, environment.updated_at, self.context.now());
+        let last = self.db.read(move |tx| tx.last_end_of(id)).await?;
+        Ok(last.is_some_and(|(at, error)| match error {
+            _ if changed > at => false,
+            Some(error) if error["code"] == ErrorCode::Rejected.as_str() => true,
+            Some(_) => now - at < DESTROY_AGAIN_AFTER.as_micros() as i64,
+            None => false,
+        }))
+    }
+
     async fn end(&self, environment: &EnvironmentRow) -> Result<()> {
+        if self.is_put_off(environment).await? {
+            return Ok(());
+        }
         let request = DestroyRequest {
             environment: environment.name.clone(),
             application: None,

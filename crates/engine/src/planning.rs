@@ -788,7 +788,11 @@ fn hold_unique(
                 .map_or_else(|| holder.to_string(), |row| format!("{} ({holder})", row.name));
             let message =
                 format!("`{name}` must be unique among {}, and {holder} has this value", version.name);
-            return Err(refusal::refuse(conductor_domain::lifecycle::ErrorCode::Conflict, message));
+            let code = conductor_domain::lifecycle::ErrorCode::Conflict;
+            let path = format!("params.{name}");
+            let item =
+                conductor_api::types::ProblemItem { path, message: message.clone(), ..Default::default() };
+            return Err(refusal::refuse_all(code, message, &[item]));
         }
         values.push((name, hash));
     }

@@ -6,8 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_domain::{
+    expr::params_refs,
     ids::{ChangeId, EventId, OperationId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, Fault, OperationKind, OperationStatus, State, Status},
+    plan::RecordedDependency,
+    score::{DependencyKind, Relationship},
 };
 use conductor_store::{
     Result, Tx,
@@ -21,7 +24,7 @@ use serde_json::{Value, json};
 use crate::{
     Context,
     approvals::{Gatekeeper, ask},
-    planning::grace,
+    planning::{grace, open_spec},
 };
 
 pub(crate) struct Progress<'p, 't> {
@@ -193,9 +196,50 @@ impl<'p, 't> Progress<'p, 't> {
         }
         if let Some(resource) = row.resource.filter(|_| !row.kind.only_looks()) {
             let rejected = fault.code == ErrorCode::Rejected && row.gated;
+            if row.gated || matches!(fault.code, ErrorCode::Rejected | ErrorCode::Cancelled) {
+                self.take_back_wish(resource, row.attempt > 0)?;
+            }
             self.restore(resource, row.attempt > 0, rejected, &fault.message)?;
         }
         self.hold_back(row, fault)
+    }
+
+    /// A change that nobody wants, or that nobody agreed to, is not what is desired any more.
+    fn take_back_wish(&mut self, id: ResourceId, begun: bool) -> Result<()> {
+        let row = self.tx.resource(id)?.filter(|row| row.state == State::Provisioned && !begun);
+        let Some((row, applied)) = row.and_then(|row| Some((row.clone(), row.applied_spec?))) else {
+            return Ok(());
+        };
+        self.tx.take_back_spec(id, self.now)?;
+        // What it refers to as before it depends on as before.
+        let known = self.tx.dependencies_of(&[id].into())?;
+        let refers = params_refs(&open_spec(self.tx, &row, &applied)?);
+        let on: BTreeSet<ResourceId> = refers.iter().map(|reference| reference.resource).collect();
+        let on = on.into_iter().filter(|on| known.iter().all(|row| row.on != *on));
+        let on: Vec<RecordedDependency> = on
+            .map(|on| RecordedDependency {
+                on,
+                requirement: on.to_string(),
+                kind: DependencyKind::Output,
+                relationship: Relationship::Requires,
+                own: false,
+                parent: false,
+            })
+            .collect();
+        self.tx.set_dependencies(row.organisation, id, true, &on)
+    }
+
+    /// What was to take a resource's place, and was never begun, gives way to it.
+    fn unseat(&mut self, row: &ResourceRow) -> Result<()> {
+        let Some(by) = row.replaced_by.filter(|_| row.applied_spec.is_some()) else { return Ok(()) };
+        let new = self.tx.resource(by)?.filter(|new| new.state == State::Provision && new.fence == 0);
+        match new {
+            Some(new) => {
+                self.tx.destroy_resource(new.id, (new.state, new.status), self.now)?;
+                self.tx.clear_replaced(row.id, new.id)
+            }
+            None => Ok(()),
+        }
     }
 
     /// Where a resource stands when what was planned for it does not happen; what was begun once is not known.
@@ -205,11 +249,12 @@ impl<'p, 't> Progress<'p, 't> {
         };
         let settled = if row.error.is_some() { Status::Error } else { Status::Done };
         let waits = if row.status == Status::ApprovalPending { Status::Queued } else { row.status };
+        if (row.state, waits) == (State::Destroy, Status::Queued) && !begun {
+            self.unseat(&row)?;
+        }
         let to = match (row.state, waits) {
             (state, Status::Queued) if begun => (state, Status::Unknown),
-            (State::Provision, Status::Queued) if rejected && row.fence == 0 => {
-                (State::Provision, Status::Rejected)
-            }
+            (State::Provision, Status::Queued) if rejected => (State::Provision, Status::Rejected),
             (State::Provision, Status::Queued) if row.fence == 0 => (State::Provision, Status::Pending),
             (State::Provision, Status::Queued) => (State::Provision, Status::Error),
             (State::Provisioned, Status::Queued) => (State::Provisioned, settled),

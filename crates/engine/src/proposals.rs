@@ -4,15 +4,17 @@
 use std::collections::BTreeSet;
 
 use conductor_api::types::{
-    Deployment, Handled, Page, Proposal, ProposalRequest, Revision, RevisionDiff, Time, VariableChanges,
+    Deployment, Handled, Page, ProblemItem, Proposal, ProposalRequest, Revision, RevisionDiff, Time,
+    VariableChanges,
 };
 use conductor_domain::{
+    approval::Terms,
     catalogue::TemplateVersion,
     ids::{ApprovalId, ChangeId, OperationId, ProposalId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind, ProposalStatus, State, Status},
 };
 use conductor_store::{
-    Owner, Result, Tx,
+    Error, Owner, Result, Tx,
     approvals::{ApprovalRow, NewApproval},
     operations::NewOperation,
     proposals::{ProposalRow, RevisionRow},
@@ -30,7 +32,7 @@ use crate::{
     hand::{ByHand, begin, environment_of, facts_of, handled, insert, named_version, nobody, refuse_action},
     planning::{Purpose, plan_now},
     progress::Progress,
-    refusal::{not_found, refuse},
+    refusal::{PROBLEMS, not_found, refuse},
     templates::parse_duration,
     views::{self, shown_parameters},
 };
@@ -180,6 +182,32 @@ fn check(
     Ok((planned(&plan, &snapshot, ChangeKind::Proposal, &place), by_hand))
 }
 
+/// As [`check`], but another version may need values that nobody has given yet: they are asked for.
+fn check_so_far(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &ResourceRow,
+    request: &ProposalRequest,
+) -> Result<()> {
+    let error = match check(tx, context, row, request) {
+        Ok(_) => return Ok(()),
+        Err(error) => error,
+    };
+    if let (Error::Refused { detail, .. }, Some(_)) = (&error, &request.template_version) {
+        let (from, to) =
+            (context.templates.get(tx, row.version, None)?, version_for(tx, context, row, request)?);
+        let spec = row.spec.as_object().cloned().unwrap_or_default();
+        let missing = variable_changes(&from, &to, &request.set, &spec).missing;
+        let asked: Vec<String> =
+            missing.iter().map(|name| format!("\"{name}\" is a required property")).collect();
+        let problems: Vec<ProblemItem> = serde_json::from_value(detail[PROBLEMS].clone()).unwrap_or_default();
+        if !problems.is_empty() && problems.iter().all(|problem| asked.contains(&problem.message)) {
+            return Ok(());
+        }
+    }
+    Err(error)
+}
+
 fn not_empty(request: &ProposalRequest) -> Result<()> {
     match fields(request).is_empty() {
         true => Err(refuse(ErrorCode::Invalid, "nothing is proposed: say what is to change")),
@@ -246,7 +274,7 @@ impl Engine {
                 tx.lock_domains(&[before.key.domain])?;
                 let row = resource(tx, &context, id)?;
                 no_rival(tx, &row, None, &request)?;
-                check(tx, &context, &row, &request)?;
+                check_so_far(tx, &context, &row, &request)?;
                 let version = version_for(tx, &context, &row, &request)?;
                 let document = seal(tx, &context, id, &version, request.clone())?;
                 let proposal = ProposalId(context.ids.next());
@@ -321,7 +349,7 @@ impl Engine {
                     whole.labels.get_or_insert_default().extend(labels.clone());
                 }
                 no_rival(tx, &of, Some(id), &whole)?;
-                check(tx, &context, &of, &whole)?;
+                check_so_far(tx, &context, &of, &whole)?;
                 let version = version_for(tx, &context, &of, &whole)?;
                 let from = row.status;
                 row.document = seal(tx, &context, row.resource, &version, whole)?;
@@ -597,6 +625,21 @@ fn differences(
         .collect())
 }
 
+/// On which terms somebody has to agree: those of the version it has and of the one it would have.
+fn terms(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    of: &ResourceRow,
+    request: &ProposalRequest,
+) -> Result<Option<Terms>> {
+    let versions = [context.templates.get(tx, of.version, None)?, version_for(tx, context, of, request)?];
+    let mut gatekeeper = Gatekeeper::new(tx, context, ChangeKind::Resource)?;
+    for version in &versions {
+        gatekeeper.closes(tx, of.environment, Some(version), OperationKind::Update)?;
+    }
+    Ok(gatekeeper.terms())
+}
+
 /// Asks for agreement to a proposal, if somebody has to agree.
 fn ask(
     tx: &mut Tx<'_>,
@@ -607,9 +650,7 @@ fn ask(
     now: i64,
 ) -> Result<Option<ApprovalId>> {
     let version = context.templates.get(tx, of.version, None)?;
-    let mut gatekeeper = Gatekeeper::new(tx, context, ChangeKind::Resource)?;
-    gatekeeper.closes(tx, of.environment, Some(&version), OperationKind::Update)?;
-    let Some(terms) = gatekeeper.terms() else { return Ok(None) };
+    let Some(terms) = terms(tx, context, of, &open(tx, row)?)? else { return Ok(None) };
     let id = ApprovalId(context.ids.next());
     let shown = view(tx, context, row.clone())?;
     let item = json!({
@@ -701,9 +742,8 @@ fn merge(
     let of = resource(tx, context, row.resource)?;
     if row.status == ProposalStatus::Pending {
         // Nobody has to be asked: agreed to by being merged.
-        let version = context.templates.get(tx, of.version, None)?;
-        let mut gatekeeper = Gatekeeper::new(tx, context, ChangeKind::Resource)?;
-        if gatekeeper.closes(tx, of.environment, Some(&version), OperationKind::Update)? {
+        let request = open(tx, row)?;
+        if terms(tx, context, &of, &request)?.is_some() {
             let message = format!("somebody has to agree first: `conductor proposals submit {}`", row.id);
             return Err(refuse(ErrorCode::Conflict, message));
         }

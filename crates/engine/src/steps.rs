@@ -240,14 +240,21 @@ pub(crate) fn prepare(
     Ok(Ok(Prepared { order, sealed, digest }))
 }
 
-/// The digest of what an operation would be given as things are; `None` where that is not known yet.
+/// The digest of what an operation would be given as things are; `None` where that is not known yet, or is about to
+/// be something else.
 pub(crate) fn digest_now(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &ResourceRow,
     kind: OperationKind,
+    changing: Option<&BTreeSet<ResourceId>>,
 ) -> Result<Option<Vec<u8>>> {
     if kind == OperationKind::Destroy {
+        return Ok(None);
+    }
+    if let Some(changing) = changing
+        && params_refs(&open_spec(tx, row, &row.spec)?).iter().any(|on| changing.contains(&on.resource))
+    {
         return Ok(None);
     }
     let version = context.templates.get(tx, row.version, None)?;

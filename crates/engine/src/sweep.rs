@@ -25,7 +25,7 @@ use crate::{
 const LOST_AT_MOST: i64 = 10;
 
 const COLLECT_EVERY: Duration = Duration::from_secs(60);
-const DESTROY_AGAIN_AFTER: Duration = Duration::from_secs(600);
+pub(crate) const DESTROY_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// Leases as this process has seen them: a counter that stands still for lease + grace on our own clock is a dead
 /// worker's. No clocks are compared between machines.

@@ -229,6 +229,16 @@ impl Tx<'_> {
         row.map(|row| row.int(0)).transpose()
     }
 
+    /// When the last teardown by the clock ended, and its error.
+    pub fn last_end_of(&mut self, environment: EnvironmentId) -> Result<Option<(i64, Option<Json>)>> {
+        let row = self.query_one(
+            "SELECT completed_at, error FROM changes WHERE environment_id = $1 AND kind = 'teardown'
+                 AND actor = 'conductor' AND completed_at IS NOT NULL ORDER BY id DESC LIMIT 1",
+            params![environment],
+        )?;
+        row.map(|row| Ok((row.int(0)?, row.opt(1, Row::json)?))).transpose()
+    }
+
     /// What a manager says it would do, kept with the plan.
     pub fn keep_proposed(&mut self, id: ChangeId, proposed: &Json) -> Result<()> {
         let Some(change) = self.change(id)? else { return Ok(()) };

@@ -25,6 +25,7 @@ pub struct DependencyRow {
 }
 
 impl Tx<'_> {
+    /// What a resource depends on, from now on; its parents stay its parents.
     pub fn set_dependencies(
         &mut self,
         organisation: OrganisationId,
@@ -33,7 +34,7 @@ impl Tx<'_> {
         on: &[RecordedDependency],
     ) -> Result<()> {
         if !fresh {
-            self.put("DELETE FROM dependencies WHERE resource_id = $1", params![resource])?;
+            self.put("DELETE FROM dependencies WHERE resource_id = $1 AND parent = 0", params![resource])?;
         }
         let word = |value: serde_json::Result<Json>| value.ok().and_then(|v| v.as_str().map(str::to_owned));
         let rows: Vec<Vec<Value>> = on

@@ -449,7 +449,7 @@ impl Tx<'_> {
     }
 
     /// What an operation would be given as things are: what somebody agrees to.
-    pub fn set_asked_digest(&mut self, id: OperationId, digest: &[u8]) -> Result<()> {
+    pub fn set_asked_digest(&mut self, id: OperationId, digest: Option<&[u8]>) -> Result<()> {
         self.put_one("UPDATE operations SET asked_digest = $2 WHERE id = $1", params![id, digest])
     }
 

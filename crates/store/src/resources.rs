@@ -387,6 +387,31 @@ impl Tx<'_> {
         )
     }
 
+    /// What was desired last is not to be: what was applied is what is desired, and the other a revision.
+    pub fn take_back_spec(&mut self, id: ResourceId, now: i64) -> Result<()> {
+        let differs = "id = $1 AND applied_spec IS NOT NULL
+            AND (spec <> applied_spec OR template_version_id <> applied_version_id)";
+        self.put(
+            &format!(
+                "INSERT INTO revisions (resource_id, number, organisation_id, state, template_version_id, spec, change_id,
+                     created_at)
+                 SELECT id, generation, organisation_id, 'rejected', template_version_id, spec, spec_change_id, updated_at
+                 FROM resources WHERE {differs}"
+            ),
+            params![id],
+        )?;
+        self.put(
+            &format!(
+                "UPDATE resources SET spec = applied_spec, template_version_id = applied_version_id,
+                     generation = generation + 1, observed_generation = generation + 1, updated_at = $2,
+                     spec_change_id = coalesce((SELECT v.change_id FROM revisions v WHERE v.resource_id = resources.id
+                         AND v.number = resources.observed_generation), spec_change_id)
+                 WHERE {differs}"
+            ),
+            params![id, now],
+        )
+    }
+
     /// Moves a resource from a state it must be in, with a word why.
     pub fn move_resource(
         &mut self,
@@ -430,6 +455,12 @@ impl Tx<'_> {
 
     pub fn set_replaced(&mut self, old: ResourceId, by: ResourceId) -> Result<()> {
         self.put_one("UPDATE resources SET replaced_by = $2 WHERE id = $1", params![old, by])
+    }
+
+    /// What was to take its place never came about, and nothing stands on that.
+    pub fn clear_replaced(&mut self, old: ResourceId, by: ResourceId) -> Result<()> {
+        self.put("DELETE FROM dependencies WHERE depends_on_id = $1", params![by])?;
+        self.put_one("UPDATE resources SET replaced_by = NULL WHERE id = $1", params![old])
     }
 
     /// A success: what was desired is applied. Tells its name, and whether somebody waits for it.
@@ -487,7 +518,7 @@ impl Tx<'_> {
         self.put("DELETE FROM consumers WHERE resource_id = $1", params![id])?;
         self.put("DELETE FROM unique_values WHERE resource_id = $1", params![id])?;
         self.put("DELETE FROM match_keys WHERE resource_id = $1", params![id])?;
-        self.put("DELETE FROM dependencies WHERE resource_id = $1", params![id])
+        self.put("DELETE FROM dependencies WHERE resource_id = $1 AND parent = 0", params![id])
     }
 
     /// Nobody uses it: kept until then, and destroyed.
@@ -576,12 +607,28 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Notes something beside a difference, as long as it is still there.
+    pub fn note_observed(&mut self, id: ResourceId, observed: &Json, drift: &Json) -> Result<()> {
+        self.put(
+            "UPDATE resources SET observed = $2 WHERE id = $1 AND drift = $3",
+            params![id, observed, drift],
+        )
+    }
+
     /// What was found not to be what is on record.
-    pub fn drifting(&mut self, organisation: OrganisationId) -> Result<Vec<ResourceRow>> {
-        let sql = format!(
-            "{RESOURCE} WHERE r.organisation_id = $1 AND r.drift IS NOT NULL ORDER BY r.id LIMIT 200"
-        );
-        self.query(&sql, params![organisation])?.iter().map(resource_row).collect()
+    pub fn drifting(
+        &mut self,
+        organisation: OrganisationId,
+        after: Option<ResourceId>,
+    ) -> Result<Vec<ResourceRow>> {
+        let mut sql = format!("{RESOURCE} WHERE r.organisation_id = $1 AND r.drift IS NOT NULL");
+        let mut values: Vec<Value> = vec![organisation.into()];
+        if let Some(after) = after {
+            values.push(after.into());
+            sql.push_str(" AND r.id > $2");
+        }
+        sql.push_str(" ORDER BY r.id LIMIT 200");
+        self.query(&sql, &values)?.iter().map(resource_row).collect()
     }
 
     pub fn set_outputs(&mut self, id: ResourceId, outputs: &Json, now: i64) -> Result<()> {
