@@ -70,19 +70,23 @@ fn tool() -> Option<PathBuf> {
     candidates.into_iter().flatten().find(|program| program.is_file())
 }
 
-/// The tool, and where it finds providers.
+/// The tool, and where it finds providers that are not its own.
 #[derive(Clone)]
 struct Tool {
     program: PathBuf,
-    mirror: PathBuf,
+    mirror: Option<PathBuf>,
 }
 
 impl Tool {
     fn find() -> Outcome<Self> {
         let program = tool().ok_or("there is neither terraform nor tofu on this machine")?;
+        Ok(Self { program, mirror: None })
+    }
+
+    fn with_mirror(&self) -> Outcome<Self> {
         let mirror = std::env::var("CONDUCTOR_TEST_PROVIDERS");
         let mirror = mirror.map_err(|_| "CONDUCTOR_TEST_PROVIDERS is not set; run: scripts/setup")?;
-        Ok(Self { program, mirror: mirror.into() })
+        Ok(Self { mirror: Some(mirror.into()), ..self.clone() })
     }
 }
 
@@ -99,11 +103,11 @@ impl Bare {
             std::fs::create_dir_all(bare.folder(number))?;
             std::fs::write(bare.folder(number).join("main.tf"), module)?;
         }
-        let mirror = bare.tool.mirror.display();
-        std::fs::write(
-            bare.settings(),
-            format!("provider_installation {{\n  filesystem_mirror {{\n    path = \"{mirror}\"\n  }}\n}}\n"),
-        )?;
+        let mirror = bare.tool.mirror.iter().map(|path| {
+            let path = path.display();
+            format!("provider_installation {{\n  filesystem_mirror {{\n    path = \"{path}\"\n  }}\n}}\n")
+        });
+        std::fs::write(bare.settings(), mirror.collect::<String>())?;
         bare.run(0, &["init", "-input=false"])?;
         let lock = bare.folder(0).join(LOCK_FILE);
         if lock.exists() {
@@ -232,7 +236,9 @@ async fn at_work<T>(
     let mut config = WorkerConfig::new(engine.worker_id(), "bench", &data, Arc::new(|| SystemClock.now()));
     config.slots = SIDE_BY_SIDE;
     config.settings.insert("terraform_tool".into(), tool.program.display().to_string());
-    config.settings.insert("terraform_providers".into(), tool.mirror.display().to_string());
+    if let Some(mirror) = &tool.mirror {
+        config.settings.insert("terraform_providers".into(), mirror.display().to_string());
+    }
     config.settings.insert("path".into(), std::env::var("PATH").unwrap_or_default());
     let worker = Worker::new(engine.link(), conductor_managers::built_in(), config);
     let shutdown = Shutdown::new();
@@ -301,6 +307,6 @@ pub async fn measure(bench: &Bench, report: &mut Report) -> Outcome {
     let tool = Tool::find()?;
     let folder = bench.folder.join("terraform");
     report.add(one(&tool, &folder.join("one")).await?);
-    report.add(many(&tool, &folder.join("many")).await?);
+    report.add(many(&tool.with_mirror()?, &folder.join("many")).await?);
     Ok(())
 }
