@@ -284,8 +284,9 @@ impl<'p, 't> Progress<'p, 't> {
         let fault = Fault::new(ErrorCode::Cancelled, "called off: it is wanted again");
         self.tx.end_operation(&row, OperationStatus::Cancelled, None, Some(&document(&fault)), self.now)?;
         self.tx.drop_waits(row.id)?;
-        // Begun once, it may be gone already: it is made again.
-        let to = if row.attempt > 0 {
+        // Begun once, it may be gone already, and what never came about is not there: it is made again.
+        let never_made = self.tx.resource(resource)?.is_none_or(|row| row.applied_spec.is_none());
+        let to = if row.attempt > 0 || never_made {
             (State::Destroy, Status::Unknown)
         } else {
             (State::Provisioned, Status::Done)

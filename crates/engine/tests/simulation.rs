@@ -72,6 +72,8 @@ struct Simulation {
     approval: bool,
     /// What went behind everybody's back.
     lost: BTreeSet<ResourceId>,
+    /// The same, and what was made again since: that it was missing may still be on record.
+    ever_lost: BTreeSet<ResourceId>,
     made_by_hand: usize,
 }
 
@@ -140,6 +142,7 @@ impl Simulation {
             files: BTreeMap::new(),
             approval,
             lost: BTreeSet::new(),
+            ever_lost: BTreeSet::new(),
             made_by_hand: 0,
         };
         simulation.work(8, true).await;
@@ -383,6 +386,7 @@ impl Simulation {
             let id = live[self.dice.roll(live.len())];
             self.world.remove(&id);
             self.lost.insert(id);
+            self.ever_lost.insert(id);
         }
     }
 
@@ -394,7 +398,10 @@ impl Simulation {
             return;
         }
         for drift in self.engine.drifts(DriftRequest::default()).await.unwrap().items {
-            assert!(self.lost.contains(&drift.resource), "nobody touched {drift:?}");
+            if !self.ever_lost.contains(&drift.resource) {
+                self.tell([&drift.resource].into_iter()).await;
+                panic!("nobody touched {drift:?}");
+            }
             let decision = DriftDecision { resources: vec![drift.resource], ..Default::default() };
             let begun = fine("repair", self.engine.repair_drift(decision, "me").await);
             let begun = begun.into_iter().flatten().filter_map(|handled| handled.deployment?.id);
@@ -736,6 +743,11 @@ impl Simulation {
                 self.tear_down(environment).await;
                 self.settle().await;
             }
+            // What somebody keeps by hand for more than one environment is theirs to take away.
+            for resource in self.all().await.iter().filter(|resource| resource.kept_by == "hand") {
+                fine("destroy what was kept", self.engine.destroy_resource(resource.id, false, "me").await);
+            }
+            self.settle().await;
             if round > 0 && self.world.is_empty() {
                 break;
             }

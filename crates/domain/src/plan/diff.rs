@@ -628,10 +628,11 @@ impl Differ<'_> {
                     format!("`{}` is being destroyed; made anew once it is gone", resource.name),
                 )
             }
-            Some(open) if open.begun => {
+            Some(open) if open.begun || resource.applied.is_none() => {
                 self.revive(resource);
                 let lost = ResourceView { status: Status::Unknown, open_operation: None, ..resource.clone() };
-                self.again(shape, &lost, "its destruction had begun, so it is made again".to_owned())
+                let why = if open.begun { "its destruction had begun" } else { "it never came about" };
+                self.again(shape, &lost, format!("{why}, so it is made again"))
             }
             Some(_) => {
                 self.revive(resource);

@@ -110,7 +110,8 @@ fn rename(wanted: &Wanted, goal: &Goal, snapshot: &Snapshot) -> Result<Option<Re
         return Err(refuse(message, "leave `alias` out: another type is another resource"));
     }
     let key = match &wanted.ask {
-        Ask::Keyed(key) if key.tag == resource.key.tag && *key != resource.key => {
+        Ask::Keyed(key) if *key == resource.key => None,
+        Ask::Keyed(key) if key.tag == resource.key.tag && key.domain == resource.key.domain => {
             if let Some(other) = look_up(key, snapshot)?.filter(|other| other.id != resource.id) {
                 let message = format!("`{}` is there already, beside `{}`", other.name, resource.name);
                 return Err(refuse(message, "leave `alias` out, or use another name"));
@@ -122,7 +123,11 @@ fn rename(wanted: &Wanted, goal: &Goal, snapshot: &Snapshot) -> Result<Option<Re
             }
             Some(key.clone())
         }
-        _ => None,
+        Ask::Fitting(_) if matches!(resource.key.tag, KeyTag::Shared | KeyTag::Matched) => None,
+        Ask::Pooled { pool, .. } if resource.pool == Some(pool.id) => None,
+        Ask::Existing(id) if *id == resource.id => None,
+        // Asked for in another way, it is another thing.
+        _ => return Ok(None),
     };
     let name = match key {
         Some(_) if !wanted.name.is_empty() => wanted.name.clone(),
