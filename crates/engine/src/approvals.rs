@@ -126,6 +126,41 @@ pub(crate) fn ask(
     tx.rest_for_approval(change, now).map(drop)
 }
 
+/// On which terms a change waits for agreement.
+pub(crate) fn terms_of(tx: &mut Tx<'_>, change: ChangeId) -> Result<Option<Terms>> {
+    let pending = tx.pending_approval_of(change)?;
+    Ok(pending.map(|row| Terms {
+        approvers: u32::try_from(row.approvers).unwrap_or(1),
+        allow_self: row.allow_self,
+        expires: vec![],
+    }))
+}
+
+/// Operations that wait for agreement are other changes' now: it is asked for there, on the stricter of both terms.
+pub(crate) fn inherit(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    terms: Option<Terms>,
+    heirs: &BTreeSet<ChangeId>,
+    now: i64,
+) -> Result<()> {
+    let Some(terms) = terms else { return Ok(()) };
+    for heir in heirs {
+        if gated(tx, *heir)?.is_empty() {
+            continue;
+        }
+        let mut terms = terms.clone();
+        if let Some(own) = tx.pending_approval_of(*heir)? {
+            terms.approvers = terms.approvers.max(u32::try_from(own.approvers).unwrap_or(1));
+            terms.allow_self &= own.allow_self;
+            tx.end_approval(own.id, ApprovalStatus::Withdrawn, now)?;
+        }
+        let actor = crate::changes::change(tx, context, *heir)?.actor;
+        ask(tx, context, *heir, &terms, &actor, now)?;
+    }
+    Ok(())
+}
+
 /// Those who may decide hear of it.
 fn notify(
     tx: &mut Tx<'_>,

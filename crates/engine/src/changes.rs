@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::{
     Context, Engine,
-    approvals::ask,
+    approvals::{ask, inherit, terms_of},
     hand::{ByHand, nobody},
     planning::{Place, Purpose, Storing, plan_document, plan_now, touched_domains, wide_domains},
     progress::Progress,
@@ -709,7 +709,9 @@ pub(crate) fn stop_change(
     tx.request_cancel(id, rollback, now)?;
     let fault = why.unwrap_or_else(|| Fault::new(ErrorCode::Cancelled, format!("cancelled by {actor}")));
     tx.set_change_error(id, &serde_json::to_value(&fault).unwrap_or_default())?;
-    let handed = hand_over(tx, id, &open)?;
+    let terms = terms_of(tx, id)?;
+    let (handed, heirs) = hand_over(tx, id, &open)?;
+    inherit(tx, context, terms, &heirs, now)?;
     tx.ask_to_stop(id, now)?;
     let mut progress = Progress::new(tx, context, now);
     progress.handed(id, handed)?;
@@ -739,7 +741,7 @@ pub(crate) fn stop_change(
 }
 
 /// Work that another change waits for is that change's from here on, with what has to come before it.
-fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<i64> {
+fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<(i64, BTreeSet<ChangeId>)> {
     let mut to: BTreeMap<OperationId, ChangeId> = BTreeMap::new();
     for row in open {
         if let Some(resource) = row.resource
@@ -760,7 +762,7 @@ fn hand_over(tx: &mut Tx<'_>, id: ChangeId, open: &[OperationRow]) -> Result<i64
     for (operation, heir) in &to {
         tx.hand_operation(*operation, id, *heir)?;
     }
-    Ok(to.len() as i64)
+    Ok((to.len() as i64, to.into_values().collect()))
 }
 
 /// A plan as it is shown when nothing is stored.

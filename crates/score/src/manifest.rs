@@ -21,7 +21,7 @@ pub struct Manifest {
     pub resources: BTreeMap<String, Resource>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     pub name: String,

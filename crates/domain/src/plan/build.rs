@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     catalogue::NO_MANAGER,
-    expr::Params,
+    expr::{Expr, Params},
     ids::{OperationId, ResourceId},
     lifecycle::{ConsumerState, KeptBy, OperationKind, State, Status},
 };
@@ -278,4 +278,26 @@ fn slug(name: &str, id: ResourceId) -> String {
         format!("r{clean}")
     };
     format!("{clean}-{}", &id[id.len() - 8..])
+}
+
+pub(super) fn changed_params(before: &Params, after: &Params) -> BTreeSet<String> {
+    let absent = Expr::Literal(serde_json::Value::Null);
+    before
+        .keys()
+        .chain(after.keys())
+        .filter(|name| before.get(*name).unwrap_or(&absent) != after.get(*name).unwrap_or(&absent))
+        .cloned()
+        .collect()
+}
+
+pub(super) fn describe_trouble(resource: &ResourceView) -> String {
+    let what = match (resource.state, resource.status) {
+        (_, Status::Unknown) => "its last outcome is not known",
+        (State::Provisioned, _) => "its last change failed",
+        _ => "its last attempt failed",
+    };
+    match &resource.message {
+        Some(message) => format!("{what}: {message}"),
+        None => what.to_owned(),
+    }
 }

@@ -10,7 +10,8 @@ use conductor_score::{DependencyKind, OnConflict, Relationship, Scope};
 use super::{
     Candidate, Effect, Goal, Item, Key, KeyTag, MatchQuery, Plan, PlanError, Problem, RecordedDependency,
     ResourceView, Snapshot, Until, Wait,
-    hand::by_hand,
+    build::{changed_params, describe_trouble},
+    hand::{by_hand, referred_to},
     resolve::{Ask, Wanted, look_up},
     symbols::{Referent, Symbols},
 };
@@ -342,11 +343,7 @@ impl Differ<'_> {
         path: &str,
         problems: &mut Vec<Problem>,
     ) -> Params {
-        let empty = conductor_score::Metadata {
-            name: String::new(),
-            annotations: BTreeMap::new(),
-            extra: serde_json::Map::new(),
-        };
+        let empty = conductor_score::Metadata::default();
         let metadata = self.goal.metadata.as_ref().unwrap_or(&empty);
         let symbols = Symbols { metadata, referents: &self.referents, short: wanted.short };
         let mut given = symbols.params(&wanted.raw, path, problems);
@@ -354,17 +351,31 @@ impl Differ<'_> {
             self.extend(&mut given, version, &dependency.requirement);
         }
         let mut params = version.schema.with_defaults(given);
-        if !own.is_empty() {
-            let referents = own.iter().cloned().collect();
-            let symbols = Symbols { metadata, referents: &referents, short: true };
-            for name in version.derived().iter().filter(|name| !wanted.raw.contains_key(*name)) {
-                if let Some(Expr::Literal(default)) = params.get(name) {
-                    let expr = symbols.expr(default, &format!("{path}.{name}"), problems);
-                    params.insert(name.clone(), expr);
-                }
+        self.derive(&mut params, wanted, version, own, path, problems);
+        params
+    }
+
+    /// Fills in what follows from what the template requires.
+    fn derive(
+        &self,
+        params: &mut Params,
+        wanted: &Wanted,
+        version: &TemplateVersion,
+        own: &[(String, Referent)],
+        path: &str,
+        problems: &mut Vec<Problem>,
+    ) {
+        let empty = conductor_score::Metadata::default();
+        let metadata = self.goal.metadata.as_ref().unwrap_or(&empty);
+        let referents = own.iter().cloned().collect();
+        let symbols = Symbols { metadata, referents: &referents, short: true };
+        let derived = if own.is_empty() { BTreeSet::new() } else { version.derived() };
+        for name in derived.iter().filter(|name| !wanted.raw.contains_key(*name)) {
+            if let Some(Expr::Literal(default)) = params.get(name) {
+                let expr = symbols.expr(default, &format!("{path}.{name}"), problems);
+                params.insert(name.clone(), expr);
             }
         }
-        params
     }
 
     /// What is not said takes the value of the one it extends, secrets excepted.
@@ -407,7 +418,9 @@ impl Differ<'_> {
         let mut problems = Vec::new();
         let params = match found {
             Some(resource) if matches!(wanted.ask, Ask::This { .. }) => {
-                by_hand(wanted, resource, &version, &mut problems)
+                let mut params = by_hand(wanted, resource, &version, &mut problems);
+                self.derive(&mut params, wanted, &version, &own, &path, &mut problems);
+                params
             }
             Some(resource) if !wanted.asks_params || take != Take::AsAsked => resource.spec.clone(),
             _ => self.params(wanted, &version, &own, &path, &mut problems),
@@ -456,8 +469,12 @@ impl Differ<'_> {
             own: false,
             parent: true,
         });
-        let on = stated.chain(required).chain(parents).collect();
-        let as_it_is = found.is_some() && (take != Take::AsAsked || matches!(wanted.ask, Ask::This { .. }));
+        let on = stated.chain(required).chain(parents);
+        // What it depended on went with it; its parameters tell what they still refer to.
+        let this = matches!(wanted.ask, Ask::This { .. });
+        let remade = found.filter(|resource| this && resource.state == State::Destroyed);
+        let on = on.chain(remade.into_iter().flat_map(|_| referred_to(&params))).collect();
+        let as_it_is = found.is_some() && (take != Take::AsAsked || this && remade.is_none());
         Shape { wanted, new_id, version, params, on, workload, as_it_is }
     }
 
@@ -874,27 +891,5 @@ impl Differ<'_> {
                 (resource.id, Action::None, String::new())
             }
         }
-    }
-}
-
-fn changed_params(before: &Params, after: &Params) -> BTreeSet<String> {
-    let absent = Expr::Literal(serde_json::Value::Null);
-    before
-        .keys()
-        .chain(after.keys())
-        .filter(|name| before.get(*name).unwrap_or(&absent) != after.get(*name).unwrap_or(&absent))
-        .cloned()
-        .collect()
-}
-
-fn describe_trouble(resource: &ResourceView) -> String {
-    let what = match (resource.state, resource.status) {
-        (_, Status::Unknown) => "its last outcome is not known",
-        (State::Provisioned, _) => "its last change failed",
-        _ => "its last attempt failed",
-    };
-    match &resource.message {
-        Some(message) => format!("{what}: {message}"),
-        None => what.to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use conductor_score::{DependencyKind, Relationship};
 use serde_json::{Map, Value};
 
 use super::{
-    Effect, Item, Key, KeyTag, PlanError, Problem, RecordedDependency, ResourceView,
+    Effect, Item, Key, KeyTag, PlanError, Problem, RecordedDependency, ResourceView, Want,
     diff::{Differ, Take},
     removals::Links,
     resolve::{Ask, Teardown, Wanted, look_up},
@@ -29,6 +29,11 @@ pub(super) fn by_hand(
         Ask::This { whole: Some(whole), .. } => whole.clone(),
         _ => resource.spec.clone(),
     };
+    // What its template required went with it: those parameters follow from what is made for it now.
+    if resource.state == State::Destroyed {
+        let derived = version.derived();
+        params.retain(|name, _| !derived.contains(name));
+    }
     if wanted.set.contains_key("") {
         let (path, message) = ("set".to_owned(), "a parameter without a name".to_owned());
         problems.push(Problem { path, message, suggestion: None, at: None });
@@ -55,6 +60,19 @@ pub fn changed_by_hand(
         }
     }
     version.schema.with_defaults(params)
+}
+
+/// What parameters refer to, as dependencies.
+pub(super) fn referred_to(params: &Params) -> BTreeSet<RecordedDependency> {
+    let on = params_refs(params).into_iter().map(|reference| RecordedDependency {
+        on: reference.resource,
+        requirement: reference.resource.to_string(),
+        kind: DependencyKind::Output,
+        relationship: Relationship::Requires,
+        own: false,
+        parent: false,
+    });
+    on.collect()
 }
 
 impl Differ<'_> {
@@ -97,23 +115,11 @@ impl Differ<'_> {
                 self.refuse(ErrorCode::Conflict, wanted, "resource".into(), message, None);
             }
         }
+        if resource.state == State::Destroyed {
+            self.still_there(wanted, resource);
+        }
         let (outcome, action, reason) =
             self.settle_on(wanted, Some(resource), &resource.key, Take::AsAsked)?;
-        if resource.state == State::Destroyed {
-            // What it depended on went with it; its parameters tell what they still refer to.
-            let on = params_refs(&resource.spec).into_iter().map(|reference| RecordedDependency {
-                on: reference.resource,
-                requirement: reference.resource.to_string(),
-                kind: DependencyKind::Output,
-                relationship: Relationship::Requires,
-                own: false,
-                parent: false,
-            });
-            let on = on.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
-            if !on.is_empty() {
-                self.plan.effects.push(Effect::Depend { resource: id, on });
-            }
-        }
         let idle = matches!(action, Action::None | Action::Reuse) && self.plan.operations.is_empty();
         if anyway && idle && self.problems.is_empty() {
             let shape = self.shape(wanted, Some(resource), id, vec![], Take::AsAsked);
@@ -121,6 +127,25 @@ impl Differ<'_> {
             return Ok((id, Action::Update, "it is applied once more".to_owned()));
         }
         Ok((outcome, action, reason))
+    }
+
+    /// What it was made of must be there to make it again. What its template requires is made with it.
+    fn still_there(&mut self, wanted: &Wanted, resource: &ResourceView) {
+        let derived = wanted.version.derived();
+        let stated = resource.spec.iter().filter(|(name, _)| !derived.contains(*name));
+        let stated: Params = stated.map(|(name, expr)| (name.clone(), expr.clone())).collect();
+        for dependency in referred_to(&stated) {
+            match self.snapshot.resources.get(&dependency.on) {
+                None if self.snapshot.missing.contains(&dependency.on) => {}
+                None => self.needs.push(Want::Resource(dependency.on)),
+                Some(on) if matches!(on.state, State::Provision | State::Provisioned) => {}
+                Some(on) => {
+                    let message = format!("it refers to `{}` ({}), which is {}", on.name, on.id, on.state);
+                    let suggestion = Some("recreate that one first".to_owned());
+                    self.refuse(ErrorCode::Conflict, wanted, "resource".into(), message, suggestion);
+                }
+            }
+        }
     }
 
     /// One goes, and what its template required with it.
