@@ -260,7 +260,7 @@ impl Simulation {
                         !same || *last == id
                     }),
                     Err(Error::Refused { .. }) => {}
-                    Err(error) => panic!("retry: {error}"),
+                    Err(error) => panic!("retry: {error} of {:?}", self.engine.deployment(id).await.unwrap()),
                 }
             }
             12 => self.engine.keep().await.unwrap(),

@@ -62,6 +62,17 @@ pub fn changed_by_hand(
     version.schema.with_defaults(params)
 }
 
+fn no(code: ErrorCode, message: String) -> PlanError {
+    let problem = Problem { path: "resource".into(), message, suggestion: None, at: None };
+    PlanError::Refused { code, problems: vec![problem] }
+}
+
+/// Another change is at it.
+fn busy(resource: &ResourceView) -> PlanError {
+    let (name, state, status) = (&resource.name, resource.state, resource.status);
+    no(ErrorCode::Conflict, format!("`{name}` is {state}/{status}: another change is at it"))
+}
+
 /// What parameters refer to, as dependencies.
 pub(super) fn referred_to(params: &Params) -> BTreeSet<RecordedDependency> {
     let on = params_refs(params).into_iter().map(|reference| RecordedDependency {
@@ -108,6 +119,9 @@ impl Differ<'_> {
         anyway: bool,
     ) -> Result<(ResourceId, Action, String), PlanError> {
         let resource = &self.snapshot.resources[&id];
+        if resource.state == State::Destroy || resource.open_operation.is_some() {
+            return Err(busy(resource));
+        }
         if resource.state == State::Destroyed && resource.key.tag != KeyTag::Matched {
             let there = look_up(&resource.key, self.snapshot)?;
             if let Some(other) = there.filter(|other| other.id != id) {
@@ -150,6 +164,16 @@ impl Differ<'_> {
 
     /// One goes, and what its template required with it.
     pub(super) fn remove(&mut self, id: ResourceId) -> Result<(), PlanError> {
+        let resource = &self.snapshot.resources[&id];
+        if resource.open_operation.is_some() && resource.state != State::Destroy {
+            return Err(busy(resource));
+        }
+        if resource.protected || resource.consumer_count > 0 || !resource.dependents.is_empty() {
+            return Err(no(
+                ErrorCode::InUse,
+                format!("`{}` is protected, or something needs it", resource.name),
+            ));
+        }
         let mut going = BTreeSet::from([id]);
         let mut look = vec![id];
         while let Some(one) = look.pop() {
