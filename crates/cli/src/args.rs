@@ -45,7 +45,7 @@ pub struct Cli {
 #[command(next_help_heading = "Everywhere")]
 pub struct OutputFlags {
     /// How to print the result
-    #[arg(short, long = "format", global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    #[arg(short, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub output: Format,
     /// When to use colour (NO_COLOR is heeded)
     #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]

@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::{
     Context, Engine,
     changes::check_application_name,
-    hand::refuse_action,
+    hand::refuse_for_now,
     progress::Progress,
     refusal::{not_found, refuse},
 };
@@ -190,7 +190,10 @@ impl Engine {
                 let before = resource(tx, &context, id)?;
                 tx.lock_domains(&[before.key.domain])?;
                 if !tx.unbury_resource(id, now)? {
-                    return Err(refuse_action(&resource(tx, &context, id)?, "undelete"));
+                    let row = resource(tx, &context, id)?;
+                    let message =
+                        format!("{} is {} and not waiting for its time to be destroyed", row.name, row.state);
+                    return Err(refuse_for_now(&row, message));
                 }
                 tx.keep_by_hand(id)?;
                 let told = json!({ "name": before.name });

@@ -235,6 +235,12 @@ pub(crate) fn refuse_action(row: &ResourceRow, action: &str) -> Error {
             allowed.join(", ")
         ),
     };
+    refuse_for_now(row, message)
+}
+
+/// A no in these words, with what can be done instead.
+pub(crate) fn refuse_for_now(row: &ResourceRow, message: String) -> Error {
+    let allowed = available_actions(row.state, row.status);
     let detail = json!({ "reason": message, "allowedActions": allowed });
     Error::Refused { code: ErrorCode::Conflict, message, detail: Box::new(detail) }
 }
