@@ -6,8 +6,9 @@
 # them), wide (each padded with so many letters), pin (carelessly logged, and put into what breaks says for PIN), stubborn (take no notice of SIGTERM),
 # watched (can be looked at).
 #
-# The world can be against it: while FOLDER/held is there nothing ends, while FOLDER/broken is there nothing is made or
-# changed, while FOLDER/jammed is there nothing goes; what they hold is the reason.
+# The world can be against it: while FOLDER/held is there nothing ends (or nothing with the note in it), while
+# FOLDER/broken is there nothing is made or changed, while FOLDER/jammed is there nothing goes; what these hold is the
+# reason.
 import json
 import os
 import signal
@@ -90,7 +91,7 @@ for number in range(asked.get("lines", 0)):
     log(f"line {number}" + asked.get("wide", 0) * "w")
 until = time.time() + float(asked.get("deleteTakes" if step == "delete" else "takes", 0))
 beat()
-while time.time() < until or os.path.exists(f"{world}/held"):
+while time.time() < until or trouble("held") in ("", asked.get("note", "-")):
     time.sleep(0.02)
     beat()
 

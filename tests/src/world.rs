@@ -120,7 +120,12 @@ impl World {
 
     /// From now on nothing that runs comes to its end, until it is let go.
     pub fn hold(&self) {
-        self.trouble("held", "held");
+        self.trouble("held", "");
+    }
+
+    /// As [`World::hold`], of those with this note alone.
+    pub fn hold_only(&self, note: &str) {
+        self.trouble("held", note);
     }
 
     pub fn let_go(&self) {
