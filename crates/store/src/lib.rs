@@ -11,6 +11,7 @@ pub mod consumers;
 mod counters;
 mod db;
 pub mod dependencies;
+mod drift;
 pub mod gauges;
 pub mod grants;
 pub mod integrations;

@@ -59,7 +59,7 @@ pub struct ResourceRow {
     pub updated_at: i64,
 }
 
-const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.domain_id, r.kind, r.class, r.key_tag,
+pub(crate) const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.domain_id, r.kind, r.class, r.key_tag,
     r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
     r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
     r.outputs, r.manager_state, r.external_id, r.message, r.error, r.fence, r.waiters, r.replaced_by, r.created_by,
@@ -67,7 +67,7 @@ const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.doma
     r.observed, r.observed_at, r.facts, r.drift, r.deleted_at FROM resources r JOIN domains d ON d.id = r.domain_id
     JOIN environments e ON e.id = r.environment_id";
 
-fn resource_row(row: &Row) -> Result<ResourceRow> {
+pub(crate) fn resource_row(row: &Row) -> Result<ResourceRow> {
     Ok(ResourceRow {
         id: row.id(0)?,
         organisation: row.id(1)?,
@@ -574,61 +574,6 @@ impl Tx<'_> {
             "UPDATE resources SET facts = $2, updated_at = $3 WHERE id = $1",
             params![id, facts, now],
         )
-    }
-
-    /// What was seen of it, and how that differs from the record.
-    pub fn observe_resource(
-        &mut self,
-        id: ResourceId,
-        observed: &Json,
-        drift: Option<&Json>,
-        now: i64,
-    ) -> Result<()> {
-        self.put_one(
-            "UPDATE resources SET observed = $2, observed_at = $4, drift = $3 WHERE id = $1",
-            params![id, observed, drift, now],
-        )
-    }
-
-    /// What a version made that is there.
-    pub fn resources_of_version(&mut self, version: TemplateVersionId) -> Result<Vec<ResourceRow>> {
-        let sql = format!(
-            "{RESOURCE} WHERE r.template_version_id = $1 AND r.state = 'provisioned' AND r.status IN ('done', 'error')
-             ORDER BY r.id"
-        );
-        self.query(&sql, params![version])?.iter().map(resource_row).collect()
-    }
-
-    /// Somebody is about to look.
-    pub fn note_look(&mut self, ids: &BTreeSet<ResourceId>, now: i64) -> Result<()> {
-        for id in ids {
-            self.put("UPDATE resources SET observed_at = $2 WHERE id = $1", params![id, now])?;
-        }
-        Ok(())
-    }
-
-    /// Notes something beside a difference, as long as it is still there.
-    pub fn note_observed(&mut self, id: ResourceId, observed: &Json, drift: &Json) -> Result<()> {
-        self.put(
-            "UPDATE resources SET observed = $2 WHERE id = $1 AND drift = $3",
-            params![id, observed, drift],
-        )
-    }
-
-    /// What was found not to be what is on record.
-    pub fn drifting(
-        &mut self,
-        organisation: OrganisationId,
-        after: Option<ResourceId>,
-    ) -> Result<Vec<ResourceRow>> {
-        let mut sql = format!("{RESOURCE} WHERE r.organisation_id = $1 AND r.drift IS NOT NULL");
-        let mut values: Vec<Value> = vec![organisation.into()];
-        if let Some(after) = after {
-            values.push(after.into());
-            sql.push_str(" AND r.id > $2");
-        }
-        sql.push_str(" ORDER BY r.id LIMIT 200");
-        self.query(&sql, &values)?.iter().map(resource_row).collect()
     }
 
     pub fn set_outputs(&mut self, id: ResourceId, outputs: &Json, now: i64) -> Result<()> {
