@@ -87,6 +87,10 @@ pub struct ListFilter {
     pub template: Option<String>,
     pub deployment: Option<String>,
     pub resource: Option<String>,
+    pub owner: Option<String>,
+    pub team: Option<String>,
+    /// `k=v`, several with commas between them.
+    pub labels: Option<String>,
     pub limit: Option<usize>,
     pub cursor: Option<String>,
 }
@@ -115,6 +119,9 @@ impl ListFilter {
             ("template", self.template.clone()),
             ("deployment", self.deployment.clone()),
             ("resource", self.resource.clone()),
+            ("owner", self.owner.clone()),
+            ("team", self.team.clone()),
+            ("label", self.labels.clone()),
             ("limit", self.limit.map(|limit| limit.min(200).to_string())),
             ("cursor", self.cursor.clone()),
         ])

@@ -7,7 +7,7 @@ use std::{
 
 use conductor_api::types::{Grant as Shown, Time, Token, TokenRequest};
 use conductor_domain::{
-    ids::{ApplicationId, PrincipalId, TokenId},
+    ids::{ApplicationId, OrganisationId, PrincipalId, TokenId},
     lifecycle::ErrorCode,
 };
 use conductor_store::{Result, Tx, grants::GrantRow, principals::TokenRow};
@@ -105,6 +105,28 @@ fn new_token() -> Result<String> {
     Ok(format!("cdt_{text}"))
 }
 
+fn with_rights(
+    tx: &mut Tx<'_>,
+    organisation: OrganisationId,
+    id: PrincipalId,
+    name: String,
+) -> Result<Principal> {
+    let grant = |row: GrantRow| {
+        let role = Role::parse(&row.role)?;
+        Some(Grant { role, environment: row.environment, application: row.application })
+    };
+    let rights = tx.rights_of(organisation, id, &name)?;
+    Ok(Principal { name, grants: rights.into_iter().filter_map(grant).collect() })
+}
+
+/// Somebody with tokens of their own, as of now. Embedded users have none.
+pub(crate) fn named(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<Option<Principal>> {
+    match tx.principal_named(context.organisation, name)? {
+        Some(id) => with_rights(tx, context.organisation, id, name.to_owned()).map(Some),
+        None => Ok(None),
+    }
+}
+
 impl Engine {
     /// Who a token speaks for; looked up at most once a second: one revoked on another server lives that
     /// much longer here.
@@ -135,12 +157,7 @@ impl Engine {
                 let Some((organisation, row)) = tx.token_by_hash(&hash)? else {
                     return Ok(None);
                 };
-                let rights = tx.rights_of(organisation, row.principal, &row.name)?;
-                let grant = |row: GrantRow| {
-                    let role = Role::parse(&row.role)?;
-                    Some(Grant { role, environment: row.environment, application: row.application })
-                };
-                Ok(Some(Principal { name: row.name, grants: rights.into_iter().filter_map(grant).collect() }))
+                with_rights(tx, organisation, row.principal, row.name).map(Some)
             })
             .await
     }

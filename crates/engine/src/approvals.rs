@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use crate::{
     Context, Engine, Principal, Role,
-    access::hex,
+    access::{hex, named},
     alerts::tell,
     changes::{DEFAULT_TIMEOUT_SECONDS, asked_of},
     progress::Progress,
@@ -292,6 +292,23 @@ fn may_answer(row: &ApprovalRow, by: &Principal) -> std::result::Result<(), Stri
     Ok(())
 }
 
+/// How many agree who may still do so. Whoever asked must still be allowed to, as well.
+fn agreeing(tx: &mut Tx<'_>, context: &Context, row: &ApprovalRow, votes: &[VoteRow]) -> Result<i64> {
+    let (environment, application) = (row.environment_name.as_deref(), row.application_name.as_deref());
+    if let Some(requester) = named(tx, context, &row.requester)?
+        && !requester.may(Role::Write, environment, application)
+    {
+        let message = format!("`{}`, who asked for it, may not do this any more", row.requester);
+        return Err(refuse(ErrorCode::Conflict, message));
+    }
+    let mut count = 0;
+    for vote in votes.iter().filter(|vote| vote.approves) {
+        let voter = named(tx, context, &vote.actor)?;
+        count += i64::from(voter.is_none_or(|voter| may_answer(row, &voter).is_ok()));
+    }
+    Ok(count)
+}
+
 impl Engine {
     /// Requests, the newest first: those that wait, or all. With `of` only those that one may answer.
     pub async fn approvals(
@@ -385,7 +402,7 @@ impl Engine {
                         decision.comment.as_deref(),
                         now,
                     )?;
-                } else if votes.iter().filter(|vote| vote.approves).count() as i64 >= row.approvers {
+                } else if agreeing(tx, &context, &row, &votes)? >= row.approvers {
                     approve(tx, &context, &row, &by.name, now)?;
                 }
                 Ok(Ok(view(found(tx, &context, id)?, votes)))

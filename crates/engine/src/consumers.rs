@@ -187,6 +187,17 @@ impl Engine {
         self.db
             .write(move |tx| {
                 let now = context.now();
+                // A record that was deleted comes back as long as its values are kept.
+                let deleted = tx.resource(id)?.filter(|row| {
+                    row.organisation == context.organisation && row.deleted_at.is_some() && !row.workload
+                });
+                if let Some(row) = deleted
+                    && tx.restore_record(id, now)?
+                {
+                    let told = json!({ "name": row.name });
+                    let mut progress = Progress::new(tx, &context, now);
+                    return progress.event("resource.undeleted", &actor, None, Some(id), None, told);
+                }
                 let before = resource(tx, &context, id)?;
                 tx.lock_domains(&[before.key.domain])?;
                 if !tx.unbury_resource(id, now)? {

@@ -690,6 +690,7 @@ fn adopt(
     };
     let mut set = Map::new();
     let mut outputs = row.outputs.clone().unwrap_or_else(|| json!({}));
+    let mut on_record = Vec::new();
     for kept in picked(found, only)? {
         let open = |value: &Value| tx.sealer().open_leaf(owner(context, &row.id), value);
         let (recorded, actual) = (open(&kept.recorded)?, open(&kept.actual)?);
@@ -702,13 +703,18 @@ fn adopt(
         });
         if let Some(name) = fed_by {
             set.insert((*name).clone(), actual.clone());
+            continue;
         }
         if let Some(name) = kept.path.strip_prefix("outputs.") {
             outputs[name] = kept.actual.clone();
         }
+        on_record.push(kept.path);
     }
-    accept(tx, context, row, found.clone(), only, "resource.drift_adopted", actor)?;
-    tx.set_outputs(row.id, &outputs, now)?;
+    // What a parameter is the reason for is settled by the change of that parameter, once somebody agreed to it.
+    if !on_record.is_empty() || set.is_empty() {
+        accept(tx, context, row, found.clone(), &on_record, "resource.drift_adopted", actor)?;
+        tx.set_outputs(row.id, &outputs, now)?;
+    }
     if set.is_empty() {
         return handled(tx, context, Some(row.id), None);
     }

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use crate::{
     Context, Engine,
     changes::{lock_resources, stop_change},
+    planning::grace,
     progress::Progress,
 };
 
@@ -104,7 +105,29 @@ impl Engine {
         self.keep_lifetimes().await?;
         self.settle_drifts().await?;
         self.destroy_what_was_put_aside().await?;
+        self.forget_what_was_deleted().await?;
         self.sweep_objects_now_and_then().await
+    }
+
+    /// Deleted records lose what they held once nobody can think again.
+    async fn forget_what_was_deleted(&self) -> Result<()> {
+        let now = self.context.now();
+        let due = self.db.read(move |tx| {
+            let mut due = Vec::new();
+            for row in tx.deleted_records()? {
+                let environment = tx.environment(row.environment)?;
+                let kept = environment.map_or(0, |environment| grace(&environment.document));
+                if row.deleted_at.is_some_and(|at| at + kept <= now) {
+                    due.push(row.id);
+                }
+            }
+            Ok(due)
+        });
+        let due = due.await?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        self.db.write(move |tx| due.iter().try_for_each(|id| tx.drop_values(*id))).await
     }
 
     /// Grace periods that are over.

@@ -51,6 +51,9 @@ pub struct Query {
     pub template: Option<String>,
     pub deployment: Option<ChangeId>,
     pub resource: Option<ResourceId>,
+    pub owner: Option<String>,
+    pub team: Option<String>,
+    pub labels: Vec<(String, String)>,
     pub limit: Option<i64>,
     pub cursor: Option<String>,
     /// What whoever asks may see.
@@ -376,6 +379,15 @@ fn actions(state: State, status: Status) -> Vec<String> {
     available_actions(state, status).iter().map(|action| (*action).to_owned()).collect()
 }
 
+/// What is said of a resource, as it stands in its record.
+fn said(query: &Query) -> Vec<String> {
+    let pair = |key: &str, value: &str| format!("{}:{}", Value::from(key), Value::from(value));
+    let owner = query.owner.as_ref().map(|owner| pair("owner", owner));
+    let team = query.team.as_ref().map(|team| pair("team", team));
+    let labels = query.labels.iter().map(|(key, value)| pair(key, value));
+    owner.into_iter().chain(team).chain(labels).collect()
+}
+
 /// When it was last looked at, and what was not as recorded.
 fn observed(at: Option<i64>, drift: Option<&Value>) -> Option<Value> {
     let at = at?;
@@ -521,6 +533,7 @@ impl Engine {
                     None => (None, parse_word(&query)?.into_iter().collect()),
                 };
                 let filter = ResourceFilter {
+                    facts: said(&query),
                     environment: environment_id(tx, &context, &query)?,
                     application: application_id(tx, &context, &query)?,
                     kind: query.kind.clone(),

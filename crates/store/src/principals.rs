@@ -74,6 +74,18 @@ impl Tx<'_> {
         row.map_or(Ok(id), |row| row.id(0))
     }
 
+    pub fn principal_named(
+        &mut self,
+        organisation: OrganisationId,
+        name: &str,
+    ) -> Result<Option<PrincipalId>> {
+        let row = self.query_one(
+            "SELECT id FROM principals WHERE organisation_id = $1 AND name = $2",
+            params![organisation, name],
+        )?;
+        row.map(|row| row.id(0)).transpose()
+    }
+
     pub fn insert_token(
         &mut self,
         organisation: OrganisationId,

@@ -121,6 +121,8 @@ pub(crate) fn resource_row(row: &Row) -> Result<ResourceRow> {
 
 #[derive(Clone, Debug, Default)]
 pub struct ResourceFilter {
+    /// Pieces of what is said of it, as JSON.
+    pub facts: Vec<String>,
     pub environment: Option<EnvironmentId>,
     pub application: Option<ApplicationId>,
     pub kind: Option<String>,
@@ -317,6 +319,10 @@ impl Tx<'_> {
             let clause = "EXISTS (SELECT 1 FROM template_versions v JOIN templates t ON t.id = v.template_id
                           WHERE v.id = r.template_version_id AND t.name = ?)";
             narrow(clause, template.into());
+        }
+        for fact in &filter.facts {
+            let escaped = fact.replace('!', "!!").replace('%', "!%").replace('_', "!_");
+            narrow("r.facts LIKE ? ESCAPE '!'", format!("%{escaped}%").into());
         }
         if let Some(state) = filter.state {
             narrow("r.state = ?", state.as_str().into());
@@ -626,6 +632,13 @@ impl Tx<'_> {
             "UPDATE resources SET spec = '{}', facts = NULL, observed = NULL, drift = NULL WHERE id = $1",
             params![id],
         )
+    }
+
+    /// Deleted records that still hold what they held.
+    pub fn deleted_records(&mut self) -> Result<Vec<ResourceRow>> {
+        let sql =
+            format!("{RESOURCE} WHERE r.deleted_at IS NOT NULL AND r.spec <> '{{}}' ORDER BY r.id LIMIT 200");
+        self.query(&sql, &[])?.iter().map(resource_row).collect()
     }
 
     /// Somebody thought again.

@@ -45,6 +45,24 @@ fn a_role_that_was_lost(house: &House) {
     assert!(place.world.runs().is_empty());
 }
 
+/// Some agreed, and one of them could not do so any more when it came to counting.
+fn a_vote_of_somebody_who_may_not_any_more(house: &House) {
+    let (place, api) = (&house.place, house.api());
+    things(place, "");
+    approval(place, "{ create: required, approvers: 2 }");
+    let [ada, bob, cyd] = ["ada", "bob", "cyd"].map(|name| somebody(house, "admin", name));
+    let id = deploy_soon(&api, &db("one"));
+    approve(&ada, &request(house));
+    house.execute(
+        "UPDATE grants SET role = 'read' WHERE principal_id IN (SELECT id FROM principals WHERE name = 'ada')",
+    );
+    approve(&bob, &request(house));
+    super::rests(house, &id);
+    assert!(done(place).is_empty(), "one of two is not enough");
+    approve(&cyd, &request(house));
+    ends(house, &id, "succeeded");
+}
+
 /// What one has seen is what one agrees to.
 fn an_answer_to_something_else(house: &House) {
     let (place, api) = (&house.place, house.api());
@@ -404,6 +422,6 @@ fn a_proposal_for_what_was(house: &House) {
     assert_eq!(get(house, &id)["parameters"]["says"], "hello");
 }
 
-stories!(a_role_that_was_lost an_answer_to_something_else what_was_asked_for_changed what_was_agreed_to_changed
+stories!(a_role_that_was_lost a_vote_of_somebody_who_may_not_any_more an_answer_to_something_else what_was_asked_for_changed what_was_agreed_to_changed
     a_destruction_by_hand a_removal_by_deploying a_replacement a_teardown the_last_user_taken_out a_rollback a_repair
     a_refused_change_with_a_free_repair a_proposal a_proposal_for_what_was);

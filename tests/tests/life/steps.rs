@@ -429,6 +429,21 @@ fn with_real_tofu_on_postgresql() {
     }
 }
 
+/// While there is time to think again, a deleted record can be had back as it was.
+fn a_deleted_record_comes_back(house: &House) {
+    let (place, api) = (&house.place, house.api());
+    things(place, "");
+    let id = made(house, "vpc", json!({ "note": "vpc" }));
+    ends(house, &accepted(&act(&api, &id, "destroy")), "succeeded");
+    place.apply("dev", "kind: Environment\nname: dev\ntype: development\ngrace: 1h\n");
+    place.ok(&["resources", "delete", &id, "--yes"]);
+    assert_eq!(place.run(&["resources", "get", &id]).code, 6);
+    place.ok(&["resources", "undelete", &id]);
+    is(house, &id, "destroyed/done", "Deleted");
+    ends(house, &accepted(&act(&api, &id, "recreate")), "succeeded");
+    assert_eq!(get(house, &id)["outputs"]["note"], "vpc");
+}
+
 stories!(create_and_provision provision_fails_and_is_retried what_cannot_be_created update_by_proposal
     what_cannot_be_proposed update_to_another_version update_with_agreement recreate destroy_is_blocked
-    delete_the_record);
+    delete_the_record a_deleted_record_comes_back);

@@ -26,6 +26,13 @@ pub struct ListFlags {
     pub deployment: Option<String>,
     #[arg(long, value_name = "RESOURCE")]
     pub resource: Option<String>,
+    #[arg(long)]
+    pub owner: Option<String>,
+    #[arg(long)]
+    pub team: Option<String>,
+    /// (again for several)
+    #[arg(long = "label", value_name = "KEY=VALUE")]
+    pub labels: Vec<String>,
     /// Only resources that this application uses
     #[arg(long, value_name = "APP")]
     pub consumer: Option<String>,
@@ -46,6 +53,9 @@ impl ListFlags {
             template: self.template.clone(),
             deployment: self.deployment.clone(),
             resource: self.resource.clone(),
+            owner: self.owner.clone(),
+            team: self.team.clone(),
+            labels: (!self.labels.is_empty()).then(|| self.labels.join(",")),
             // What is left out here cannot be limited there.
             limit: self.limit.filter(|_| self.consumer.is_none()),
             cursor: None,

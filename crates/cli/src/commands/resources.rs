@@ -36,7 +36,12 @@ pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
     let client = &connection.client;
     match command {
         ResourcesCommand::Undelete { id } => {
-            let resource = client.undelete(find(client, &id).await?.id).await?;
+            // A deleted record is found by its id alone.
+            let id = match id.parse::<ResourceId>() {
+                Ok(id) => id,
+                Err(_) => find(client, &id).await?.id,
+            };
+            let resource = client.undelete(id).await?;
             screen.document(&resource, || views::resource(screen, &resource));
         }
         ResourcesCommand::List(flags) => {

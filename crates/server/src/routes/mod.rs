@@ -128,6 +128,10 @@ pub struct ListQuery {
     template: Option<String>,
     deployment: Option<String>,
     resource: Option<String>,
+    owner: Option<String>,
+    team: Option<String>,
+    /// `k=v`, several with commas between them.
+    label: Option<String>,
     limit: Option<i64>,
     cursor: Option<String>,
 }
@@ -139,6 +143,20 @@ fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(text: Option<&String>) -
             conductor_domain::lifecycle::ErrorCode::Invalid,
             error.to_string(),
         )
+    })
+}
+
+fn labels(text: Option<&str>) -> Answer<Vec<(String, String)>> {
+    let pairs = text.unwrap_or_default().split(',').filter(|pair| !pair.is_empty());
+    let pair = |pair: &str| {
+        let (key, value) = pair.split_once('=')?;
+        Some((key.to_owned(), value.to_owned()))
+    };
+    let read: Option<Vec<_>> = pairs.map(pair).collect();
+    read.ok_or_else(|| {
+        let detail = "a label is written like key=value";
+        let code = conductor_domain::lifecycle::ErrorCode::Invalid;
+        Failed::new(axum::http::StatusCode::BAD_REQUEST, code, detail)
     })
 }
 
@@ -156,6 +174,9 @@ impl TryFrom<ListQuery> for Query {
             class: query.class,
             status: query.status,
             template: query.template,
+            owner: query.owner,
+            team: query.team,
+            labels: labels(query.label.as_deref())?,
             limit: query.limit,
             cursor: query.cursor,
             sight: Sight::Everything,

@@ -10,6 +10,7 @@ ALTER TABLE dependencies ADD COLUMN parent BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE changes ADD COLUMN closed_gates BIGINT NOT NULL DEFAULT 0;
 -- What it would have been given when somebody was asked to agree.
 ALTER TABLE operations ADD COLUMN asked_digest BYTEA;
+CREATE INDEX resources_deleted ON resources (id) WHERE deleted_at IS NOT NULL;
 CREATE INDEX resources_drifting ON resources (environment_id, id) WHERE drift IS NOT NULL;
 CREATE INDEX changes_open_by_environment ON changes (environment_id)
   WHERE status IN ('pending', 'approval_pending', 'in_progress');
