@@ -1,19 +1,27 @@
 //! Log lines in a burst, through `update()` in the chunks a busy worker sends, against inserts of the same chunks.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use conductor_api::worker::{JobOrder, Update, WorkerLink};
 use conductor_engine::Engine;
-use tokio::task::JoinSet;
+use conductor_server::{Access, router};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     Bench, Outcome,
     house::{self, Scripted},
+    reading::{TOKEN, listen},
     reference::{self, Raw, RawPostgres},
-    report::{Goal, Line, Report, median},
+    report::{Goal, Line, Report, median, quantile},
 };
 
 const ROUNDS: usize = 3;
@@ -106,6 +114,68 @@ pub async fn measure(bench: &Bench, report: &mut Report) -> Outcome {
             goal: Goal::RatioAtLeast(0.7),
             note: "ours compressed, sealed and numbered".into(),
         });
+        house::deploy(&engine, WRITERS, 0).await?;
+        let job = worker.acquire(1_000).await?.ok_or("nothing came")?;
+        let stop = CancellationToken::new();
+        engine.ensure_admin_token(Some(TOKEN)).await?;
+        let address = listen(router(engine.clone(), Access::Tokens), &stop).await?;
+        let (seen, written) = follow(&engine, address, &job).await?;
+        stop.cancel();
+        report.add(Line {
+            name: format!("a log line until it is seen, p99, {kind}"),
+            unit: "ms",
+            ours: quantile(&seen, 0.99),
+            reference: None,
+            goal: Goal::AtMost(5.0),
+            note: format!(
+                "p50 {:.1}; {} of {written} lines seen, 5,000 a second",
+                quantile(&seen, 0.5),
+                seen.len()
+            ),
+        });
     }
     Ok(())
+}
+
+/// Reads a change's log as it comes while 5,000 lines a second are written: from the moment a line is handed over until
+/// it was read, in milliseconds, and how many were written.
+async fn follow(engine: &Arc<Engine>, address: SocketAddr, job: &JobOrder) -> Outcome<(Vec<f64>, usize)> {
+    const ROUNDS: u64 = 300;
+    const AT_ONCE: u64 = 50;
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!(
+        "GET /api/v1/deployments/{}/logs HTTP/1.1\r\nhost: bench\r\naccept: text/event-stream\r\n\
+         authorization: Bearer {TOKEN}\r\n\r\n",
+        job.change
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let started = Instant::now();
+    let reading = tokio::spawn(async move {
+        let (mut seen, mut buffer) = (Vec::new(), Vec::new());
+        while seen.len() < (ROUNDS * AT_ONCE) as usize {
+            let read = tokio::time::timeout(Duration::from_secs(5), stream.read_buf(&mut buffer)).await;
+            if !matches!(read, Ok(Ok(count)) if count > 0) {
+                break;
+            }
+            let now = started.elapsed().as_micros() as f64;
+            let Some(end) = buffer.iter().rposition(|byte| *byte == b'\n') else { continue };
+            let whole: Vec<u8> = buffer.drain(..=end).collect();
+            for piece in String::from_utf8_lossy(&whole).split("sent at ").skip(1) {
+                let digits: String = piece.chars().take_while(char::is_ascii_digit).collect();
+                seen.push((now - digits.parse::<f64>().unwrap_or(0.0)) / 1_000.0);
+            }
+        }
+        seen
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let mut every = tokio::time::interval(Duration::from_millis(10));
+    for round in 0..ROUNDS {
+        every.tick().await;
+        let mut lines = house::lines(AT_ONCE as usize);
+        let at = started.elapsed().as_micros();
+        lines.iter_mut().for_each(|line| line.text = format!("sent at {at} and not a moment later"));
+        let update = Update { first_line: (1 << 40) + round * AT_ONCE, lines, journal: vec![] };
+        engine.update(job.claim, update).await?;
+    }
+    Ok((reading.await?, (ROUNDS * AT_ONCE) as usize))
 }

@@ -26,7 +26,7 @@ const ROUNDS: usize = 3;
 const SPELL: Duration = Duration::from_millis(1_000);
 const CONNECTIONS: usize = 16;
 const ROUTE: &str = "/api/v1/resources/{id}";
-const TOKEN: &str = "bench-token-that-is-long-enough-0123456789";
+pub(crate) const TOKEN: &str = "bench-token-that-is-long-enough-0123456789";
 
 /// A connection that is kept, and what one answer on it looks like.
 struct Caller {
@@ -91,7 +91,7 @@ async fn rate(address: SocketAddr, path: &str) -> Outcome<f64> {
     Ok(calls as f64 / started.elapsed().as_secs_f64())
 }
 
-async fn listen(router: Router, stop: &CancellationToken) -> Outcome<SocketAddr> {
+pub(crate) async fn listen(router: Router, stop: &CancellationToken) -> Outcome<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     tokio::spawn(serve(listener, router, stop.clone()));
