@@ -20,10 +20,7 @@ use crate::{
 
 /// A resource whose record is there.
 pub(crate) fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<ResourceRow> {
-    let here = |row: &ResourceRow| {
-        row.organisation == context.organisation && !row.workload && row.deleted_at.is_none()
-    };
-    let row = tx.resource(id)?.filter(here);
+    let row = tx.resource(id)?.filter(|row| row.is_on_record(context.organisation));
     row.ok_or_else(|| not_found("resource", &id.to_string(), &[]))
 }
 

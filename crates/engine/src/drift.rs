@@ -22,10 +22,10 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     alerts::tell,
-    changes::{Domains, known_application, lock_known, planned},
+    changes::{Domains, known_application, lock_known},
     consumers::resource,
-    hand::{ByHand, begin, environment_of, handled, nobody},
-    planning::{Place, Purpose, plan_now},
+    hand::{ByHand, begin, environment_of, handled, nobody, preview},
+    planning::Place,
     progress::Progress,
     refusal::refuse,
     steps::{open_inputs, open_outputs},
@@ -415,10 +415,7 @@ impl Engine {
                 let (row, _, place) = drifting(tx, &context, id, &mut domains)?;
                 let by_hand = again(&row, Map::new());
                 if dry_run {
-                    let owned = by_hand.owned(tx, &context, None)?;
-                    let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                    let deployment = Some(planned(&plan, &snapshot, ChangeKind::Repair, &place));
-                    return Ok(Handled { resource: None, deployment });
+                    return preview(tx, &context, &place, ChangeKind::Repair, &by_hand);
                 }
                 let (kind, now) = (ChangeKind::Repair, context.now());
                 let (change, _) =

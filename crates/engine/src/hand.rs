@@ -13,7 +13,7 @@ use conductor_domain::{
     expr::Params,
     ids::{ApplicationId, ChangeId, ResourceId, TemplateVersionId},
     lifecycle::{ChangeKind, ChangeStatus, ErrorCode, KeptBy, State, Status, available_actions},
-    plan::{Again, Handmade, Intent, Plan, Snapshot},
+    plan::{Again, Handmade, Intent, Plan},
 };
 use conductor_store::{
     Error, Owner, Result, Tx,
@@ -446,8 +446,28 @@ pub(crate) fn environment_of(tx: &mut Tx<'_>, row: &ResourceRow) -> Result<Envir
     tx.environment(row.environment)?.ok_or_else(|| Error::Corrupt("a resource of nowhere".into()))
 }
 
-fn shown(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place: &Place) -> Deployment {
-    Deployment { application: None, ..planned(plan, snapshot, kind, place) }
+/// What would be done by hand; nothing is.
+pub(crate) fn shown(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    place: &Place,
+    kind: ChangeKind,
+    by_hand: &ByHand,
+) -> Result<Deployment> {
+    let owned = by_hand.owned(tx, context, None)?;
+    let (plan, snapshot) = plan_now(tx, context, place, &owned.intent(), Purpose::Show)?;
+    Ok(Deployment { application: None, ..planned(&plan, &snapshot, kind, place) })
+}
+
+/// The same of a resource that would be another.
+pub(crate) fn preview(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    place: &Place,
+    kind: ChangeKind,
+    by_hand: &ByHand,
+) -> Result<Handled> {
+    Ok(Handled { resource: None, deployment: Some(shown(tx, context, place, kind, by_hand)?) })
 }
 
 impl Engine {
@@ -480,10 +500,7 @@ impl Engine {
                 parents: parents.into_iter().collect(),
             };
             if dry_run {
-                let owned = by_hand.owned(tx, &context, None)?;
-                let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                let deployment = Some(shown(&plan, &snapshot, ChangeKind::Resource, &place));
-                return Ok(Handled { resource: None, deployment });
+                return preview(tx, &context, &place, ChangeKind::Resource, &by_hand);
             }
             let kind = ChangeKind::Resource;
             let (change, plan) = begin(tx, &context, &place, kind, by_hand, None, &actor, &mut domains, now)?;
@@ -496,7 +513,8 @@ impl Engine {
         self.read_or_write(dry_run, make).await
     }
 
-    async fn read_or_write<T: Send + 'static>(
+    /// What is only shown is only read.
+    pub(crate) async fn read_or_write<T: Send + 'static>(
         &self,
         reads: bool,
         case: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
@@ -594,10 +612,7 @@ impl Engine {
             let place = nobody(environment);
             let by_hand = ByHand::Remove { resource: id };
             if dry_run {
-                let owned = by_hand.owned(tx, &context, None)?;
-                let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                let deployment = Some(shown(&plan, &snapshot, ChangeKind::Resource, &place));
-                return Ok(Handled { resource: None, deployment });
+                return preview(tx, &context, &place, ChangeKind::Resource, &by_hand);
             }
             // Kept for a while: somebody may think again.
             if span > 0 && (row.state, row.status) == (State::Provisioned, Status::Done) {
@@ -649,10 +664,7 @@ impl Engine {
             };
             let place = nobody(environment);
             if dry_run {
-                let owned = by_hand.owned(tx, &context, None)?;
-                let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                let deployment = Some(shown(&plan, &snapshot, ChangeKind::Resource, &place));
-                return Ok(Handled { resource: None, deployment });
+                return preview(tx, &context, &place, ChangeKind::Resource, &by_hand);
             }
             if row.state == State::Destroyed && row.kept_by == KeptBy::Consumers {
                 tx.keep_by_hand(id)?;

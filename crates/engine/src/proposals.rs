@@ -29,7 +29,10 @@ use crate::{
     catalogue::payload_owner,
     changes::{Domains, lock_known, planned},
     consumers::resource,
-    hand::{ByHand, begin, environment_of, facts_of, handled, insert, named_version, nobody, refuse_action},
+    hand::{
+        ByHand, begin, environment_of, facts_of, handled, insert, named_version, nobody, preview,
+        refuse_action,
+    },
     planning::{Purpose, plan_now},
     progress::Progress,
     refusal::{PROBLEMS, not_found, refuse},
@@ -515,7 +518,7 @@ impl Engine {
             let (change, _) = begin(tx, &context, &place, kind, by_hand, None, &actor, &mut domains, now)?;
             handled(tx, &context, Some(id), Some(change))
         };
-        if dry_run { self.db.read(case).await } else { self.db.write(case).await }
+        self.read_or_write(dry_run, case).await
     }
 
     /// The desired states a resource had, the newest first.
@@ -585,17 +588,14 @@ impl Engine {
             let by_hand =
                 ByHand::Again { resource: id, version, set: Map::new(), revision: Some(to), anyway: false };
             if dry_run {
-                let owned = by_hand.owned(tx, &context, None)?;
-                let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                let deployment = Some(planned(&plan, &snapshot, ChangeKind::Resource, &place));
-                return Ok(Handled { resource: None, deployment });
+                return preview(tx, &context, &place, ChangeKind::Resource, &by_hand);
             }
             let now = context.now();
             let kind = ChangeKind::Resource;
             let (change, _) = begin(tx, &context, &place, kind, by_hand, None, &actor, &mut domains, now)?;
             handled(tx, &context, Some(id), Some(change))
         };
-        if dry_run { self.db.read(case).await } else { self.db.write(case).await }
+        self.read_or_write(dry_run, case).await
     }
 }
 

@@ -300,10 +300,7 @@ pub(crate) fn shown_parameters(spec: Option<&Value>) -> Map<String, Value> {
 
 /// A resource as people see it, where there is one.
 pub(crate) fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Result<Option<Resource>> {
-    let here = |row: &ResourceRow| {
-        row.organisation == context.organisation && !row.workload && row.deleted_at.is_none()
-    };
-    match tx.resource(id)?.filter(here) {
+    match tx.resource(id)?.filter(|row| row.is_on_record(context.organisation)) {
         Some(row) => Ok(resource_views(tx, context, vec![row])?.pop()),
         None => Ok(None),
     }

@@ -59,6 +59,13 @@ pub struct ResourceRow {
     pub updated_at: i64,
 }
 
+impl ResourceRow {
+    /// People know of it: it is no workload, and its record was not deleted.
+    pub fn is_on_record(&self, organisation: OrganisationId) -> bool {
+        self.organisation == organisation && !self.workload && self.deleted_at.is_none()
+    }
+}
+
 pub(crate) const RESOURCE: &str = "SELECT r.id, r.organisation_id, r.environment_id, r.domain_id, r.kind, r.class, r.key_tag,
     r.key_name, d.kind, r.name, r.slug, r.workload, r.template_version_id, r.state, r.status, r.kept_by, r.protected,
     r.generation, r.observed_generation, r.spec, r.applied_spec, r.applied_version_id, r.inputs, r.inputs_digest,
