@@ -7,7 +7,7 @@ use conductor_domain::{
     approval::{ApprovalPolicy, Terms, strictest},
     catalogue::TemplateVersion,
     ids::{ApprovalId, ChangeId, EnvironmentId, ResourceId},
-    lifecycle::{ApprovalStatus, ChangeKind, ErrorCode, Fault, OperationKind},
+    lifecycle::{ApprovalStatus, ChangeKind, ErrorCode, Fault, KeptBy, OperationKind},
 };
 use conductor_store::{
     Result, Tx,
@@ -517,6 +517,20 @@ fn approve(tx: &mut Tx<'_>, context: &Context, row: &ApprovalRow, by: &str, now:
     tx.open_gates(change, now + seconds as i64 * 1_000_000, now)
 }
 
+/// Nobody uses it, and somebody said that it stays: it is not asked for again and again.
+fn stays(tx: &mut Tx<'_>, kind: ChangeKind, what: OperationKind, resource: ResourceId) -> Result<bool> {
+    match kind {
+        ChangeKind::Collect | ChangeKind::Rollback => return Ok(true),
+        _ if what != OperationKind::Destroy => return Ok(false),
+        // It stays in its pool.
+        ChangeKind::Teardown if tx.resource(resource)?.is_some_and(|row| row.kept_by == KeptBy::Pool) => {
+            return Ok(false);
+        }
+        _ => {}
+    }
+    Ok(!tx.consumer_counts(&[resource].into())?.contains_key(&resource))
+}
+
 fn reject(
     tx: &mut Tx<'_>,
     context: &Context,
@@ -536,23 +550,15 @@ fn reject(
         None => format!("rejected by {by}"),
     };
     let fault = Fault::new(ErrorCode::Rejected, message);
-    let collects = matches!(
-        crate::changes::change(tx, context, change)?.kind,
-        ChangeKind::Collect | ChangeKind::Rollback
-    );
+    let kind = crate::changes::change(tx, context, change)?.kind;
     let mut progress = Progress::new(tx, context, now);
     for operation in gated(progress.tx, change)? {
-        // Nobody uses it and somebody wants it to stay: it is not asked about again.
-        if let Some(resource) = operation.resource.filter(|_| collects) {
-            progress.tx.keep_by_hand(resource)?;
-        }
         // What came after another one that was refused is over by now.
         if let Some(operation) = progress.tx.operation(operation.id)?.filter(|row| !row.status.is_over()) {
             progress.cancel(&operation, &fault, true)?;
         }
-        // Nobody uses it, and somebody said that it stays: it is not asked for again and again.
-        if let (OperationKind::Destroy, Some(resource)) = (operation.kind, operation.resource)
-            && !progress.tx.consumer_counts(&[resource].into())?.contains_key(&resource)
+        if let Some(resource) = operation.resource
+            && stays(progress.tx, kind, operation.kind, resource)?
         {
             progress.tx.keep_by_hand(resource)?;
         }

@@ -659,7 +659,8 @@ impl Storing<'_> {
     pub fn operations(&self, tx: &mut Tx<'_>, plan: &Plan, snapshot: &Snapshot) -> Result<Option<Terms>> {
         let mut gatekeeper = Gatekeeper::new(tx, self.context, self.kind)?;
         gatekeeper.knows(snapshot.environment.id, &snapshot.environment.approval);
-        let releasing = plan.effects.iter().any(|effect| matches!(effect, Effect::Leave { .. }));
+        let leaves = |effect: &Effect| matches!(effect, Effect::Leave { .. });
+        let releasing = self.kind == ChangeKind::Teardown || plan.effects.iter().any(leaves);
         let mut rows = Vec::with_capacity(plan.operations.len());
         for operation in &plan.operations {
             let version = operation

@@ -16,7 +16,7 @@ use conductor_domain::{
 use conductor_store::{
     Owner, Result, Tx,
     catalogue::ApplicationRow,
-    changes::NewChange,
+    changes::{ChangeRow, NewChange},
     pools::{MemberRow, PoolRow},
 };
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,7 @@ use crate::{
     planning::{Place, Purpose, plan_now},
     progress::Progress,
     refusal::not_found,
+    teardown::teardown_of,
     templates::{Shelf, parse_duration},
 };
 
@@ -409,20 +410,7 @@ impl Engine {
             .write(move |tx| {
                 let row = found(tx, &context, &name)?;
                 lock_environment(tx, row.environment)?;
-                let shared = definition(tx, &context, &row)?.shared;
-                let before = catalogue_record(tx, &context, &json!({ "kind": "Pool", "name": name }))?;
-                tx.delete_pool(row.id, shared)?;
-                tx.stamp_catalogue(context.organisation)?;
-                let told =
-                    json!({ "kind": "Pool", "name": name, "action": "deleted", "before": before, "after": null });
-                Progress::new(tx, &context, context.now()).event(
-                    "catalogue.applied",
-                    &actor,
-                    None,
-                    None,
-                    None,
-                    told,
-                )
+                remove(tx, &context, &row, &actor, None)
             })
             .await?;
         self.collect_unused().await
@@ -443,8 +431,10 @@ impl Engine {
                 lock_environment(tx, pool.environment)?;
                 // Locked: look again.
                 match needed(tx, &context, &pool)? {
-                    Some(work) => carry_out(tx, &context, &pool, work),
-                    None => Ok(()),
+                    Some(work) if teardown_of(tx, pool.environment)?.is_none() => {
+                        carry_out(tx, &context, &pool, work)
+                    }
+                    _ => Ok(()),
                 }
             });
             match kept.await {
@@ -471,6 +461,43 @@ fn lock_environment(tx: &mut Tx<'_>, id: EnvironmentId) -> Result<()> {
         Some(environment) => tx.lock_domain(environment.domain),
         None => Ok(()),
     }
+}
+
+/// Ready members are nobody's from now on, claimed ones belong to those who have them.
+fn remove(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    row: &PoolRow,
+    actor: &str,
+    change: Option<ChangeId>,
+) -> Result<()> {
+    let shared = definition(tx, context, row)?.shared;
+    let before = catalogue_record(tx, context, &json!({ "kind": "Pool", "name": row.name }))?;
+    tx.delete_pool(row.id, shared)?;
+    tx.stamp_catalogue(context.organisation)?;
+    let told =
+        json!({ "kind": "Pool", "name": row.name, "action": "deleted", "before": before, "after": null });
+    Progress::new(tx, context, context.now()).event("catalogue.applied", actor, change, None, None, told)
+}
+
+/// The environment was torn down: its pools go, too. Returns who were their members.
+pub(crate) fn remove_with(
+    tx: &mut Tx<'_>,
+    context: &Context,
+    teardown: &ChangeRow,
+) -> Result<BTreeSet<ResourceId>> {
+    let mut members = BTreeSet::new();
+    let Some(environment) = teardown.environment else { return Ok(members) };
+    let pools = tx.pools(context.organisation)?;
+    let here: Vec<PoolRow> = pools.into_iter().filter(|pool| pool.environment == environment).collect();
+    if !here.is_empty() {
+        lock_environment(tx, environment)?;
+    }
+    for pool in here {
+        members.extend(tx.members(pool.id)?.into_iter().map(|member| member.id));
+        remove(tx, context, &pool, &teardown.actor, Some(teardown.id))?;
+    }
+    Ok(members)
 }
 
 /// What a pool lacks, and what it has too much.

@@ -25,6 +25,7 @@ use crate::{
     Context,
     approvals::{Gatekeeper, ask},
     planning::{grace, open_spec},
+    pools,
 };
 
 pub(crate) struct Progress<'p, 't> {
@@ -348,7 +349,10 @@ impl<'p, 't> Progress<'p, 't> {
         if change.gated {
             self.tx.withdraw_approvals(id, self.now)?;
         }
-        let released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
+        let mut released = self.tx.settle_consumers(id, status == ChangeStatus::Succeeded)?;
+        if (change.kind, status) == (ChangeKind::Teardown, ChangeStatus::Succeeded) {
+            released.extend(pools::remove_with(self.tx, self.context, &change)?);
+        }
         self.tx.end_change(id, change.kind, change.status, status, error.as_ref(), self.now)?;
         self.ended.push(id);
         let kind = if status == ChangeStatus::Succeeded { "change.succeeded" } else { "change.ended" };

@@ -1,15 +1,18 @@
 //! A whole environment goes: planned like anything else, and nothing else is let in meanwhile.
 
 use conductor_api::types::{Deployment, DestroyRequest, Time};
-use conductor_domain::lifecycle::{ChangeKind, ErrorCode};
-use conductor_store::{Result, Tx};
+use conductor_domain::{
+    ids::EnvironmentId,
+    lifecycle::{ChangeKind, ErrorCode},
+};
+use conductor_store::{Result, Tx, changes::ChangeRow};
 
 use crate::{
     Engine,
-    changes::{Domains, Once, environment, lock_known, planned},
-    hand::{ByHand, begin, nobody},
+    changes::{Domains, Once, environment, lock_known},
+    hand::{ByHand, begin, nobody, shown},
     lifetimes::over_at,
-    planning::{Place, Purpose, plan_now},
+    planning::Place,
     refusal::refuse,
     views,
 };
@@ -30,31 +33,9 @@ impl Engine {
                 .db
                 .read(move |tx| {
                     let place = nobody(environment(tx, &context, &request.environment)?);
-                    let owned = by_hand.owned(tx, &context, None)?;
-                    let (plan, snapshot) = plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                    let kind = ChangeKind::Teardown;
-                    Ok(Deployment { application: None, ..planned(&plan, &snapshot, kind, &place) })
+                    shown(tx, &context, &place, ChangeKind::Teardown, &by_hand)
                 })
                 .await;
-        }
-        let pools = {
-            let (context, name) = (self.context.clone(), request.environment.clone());
-            let check = by_hand.clone();
-            self.db
-                .read(move |tx| {
-                    let place = nobody(environment(tx, &context, &name)?);
-                    may_be_torn_down(tx, &place)?;
-                    // Refused before anything is done, or not at all.
-                    let owned = check.owned(tx, &context, None)?;
-                    plan_now(tx, &context, &place, &owned.intent(), Purpose::Show)?;
-                    let pools = tx.pools(context.organisation)?.into_iter();
-                    let here = pools.filter(|pool| pool.environment == place.environment.id);
-                    Ok(here.map(|pool| pool.name).collect::<Vec<_>>())
-                })
-                .await?
-        };
-        for pool in pools {
-            self.delete_pool(&pool, &actor).await?;
         }
         let mut domains = Domains::new();
         self.db
@@ -110,12 +91,16 @@ pub(crate) fn stands(tx: &mut Tx<'_>, place: &Place, now: i64) -> Result<()> {
         );
         return Err(refuse(ErrorCode::Conflict, message));
     }
-    let busy = tx.open_changes_in(place.environment.id)?;
-    match busy.iter().find(|change| change.kind == ChangeKind::Teardown) {
+    match teardown_of(tx, place.environment.id)? {
         None => Ok(()),
         Some(change) => {
             let message = format!("`{}` is being torn down by {}", place.environment.name, change.id);
             Err(refuse(ErrorCode::Conflict, message))
         }
     }
+}
+
+pub(crate) fn teardown_of(tx: &mut Tx<'_>, environment: EnvironmentId) -> Result<Option<ChangeRow>> {
+    let open = tx.open_changes_in(environment)?;
+    Ok(open.into_iter().find(|change| change.kind == ChangeKind::Teardown))
 }

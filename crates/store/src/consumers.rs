@@ -210,7 +210,9 @@ impl Tx<'_> {
     pub fn domains_of_leaving(&mut self, change: ChangeId) -> Result<Vec<DomainId>> {
         let rows = self.query(
             "SELECT DISTINCT r.domain_id FROM consumers c JOIN resources r ON r.id = c.resource_id
-             WHERE c.change_id = $1 AND c.state = 'leaving'",
+             WHERE c.change_id = $1 AND c.state = 'leaving'
+             UNION SELECT e.domain_id FROM changes c JOIN environments e ON e.id = c.environment_id
+             WHERE c.id = $1 AND c.kind = 'teardown'",
             params![change],
         )?;
         rows.iter().map(|row| row.id(0)).collect()

@@ -289,4 +289,46 @@ fn an_environment_in_its_time(house: &House) {
     says(&super::audit(house), &["change.accepted"]);
 }
 
-stories!(an_environment_in_its_time what_is_protected who_may_not a_teardown_that_fails_half_way);
+/// Its pools go with it, when it has gone; a teardown that nobody agrees to leaves them as they are.
+fn pools_go_with_their_environment(house: &House) {
+    let place = &house.place;
+    things(place, "");
+    place.apply(
+        "warm",
+        "kind: Pool\nname: warm\nenvironment: dev\ntemplate: thing\nsize: 2\nparameters: { note: warm }\n",
+    );
+    let ready = |wanted: u64| {
+        eventually("the pool is at its size", seconds(30), || {
+            let pool = place.json(&["pools", "get", "warm"]);
+            (pool["ready"] == wanted && pool["creating"] == 0).then_some(())
+        });
+    };
+    ready(2);
+    let ada = somebody(house, "admin", "ada");
+    place.deploy(&Score::new("shop").thing("db", json!({ "note": "db" })).text());
+    super::approval(place, "{ destroy: required }");
+    let plan = place.json(&["destroy", "--env", "dev", "--dry-run"]);
+    says(&plan.to_string(), &["pool `warm` goes as well"]);
+    let asked = |wanted: &str| {
+        let begun = house.api().post("/api/v1/destroys", &json!({ "environment": "dev" })).json();
+        let id = text(&begun, "id");
+        super::rests(house, &id);
+        let request = super::request(house);
+        match wanted {
+            "succeeded" => super::approve(&ada, &request),
+            _ => super::reject(&ada, &request),
+        }
+        ends(house, &id, wanted);
+    };
+    asked("failed");
+    ready(2);
+    assert_eq!(place.world.things().len(), 3);
+    asked("succeeded");
+    eventually("everything is gone", seconds(30), || place.world.things().is_empty().then_some(()));
+    assert_eq!(place.json(&["pools", "list"]), json!([]));
+    assert_eq!(super::waiting(house), Vec::<Value>::new(), "nobody is asked twice");
+    assert_eq!(place.world.begun("create"), 3, "nothing was made in between");
+    house.is_empty();
+}
+
+stories!(pools_go_with_their_environment an_environment_in_its_time what_is_protected who_may_not a_teardown_that_fails_half_way);

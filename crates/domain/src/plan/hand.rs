@@ -15,7 +15,7 @@ use crate::{
     catalogue::TemplateVersion,
     expr::{Expr, Params, params_refs},
     ids::{OperationId, ResourceId},
-    lifecycle::{Action, ErrorCode, KeptBy, OperationKind, State},
+    lifecycle::{Action, ErrorCode, OperationKind, State},
 };
 
 /// The parameters a resource has, with what somebody changes of them. Those that its template no longer knows go.
@@ -218,11 +218,8 @@ impl Differ<'_> {
         links: &mut Links,
     ) -> Result<(), PlanError> {
         let here = self.snapshot.environment.domain;
-        let belongs = |resource: &&ResourceView| {
-            resource.key.domain == here
-                && resource.state != State::Destroyed
-                && !matches!(resource.kept_by, KeptBy::Pool)
-        };
+        let belongs =
+            |resource: &&ResourceView| resource.key.domain == here && resource.state != State::Destroyed;
         let mut problems = Vec::new();
         for resource in self.snapshot.resources.values().filter(belongs) {
             links.entry(resource.id).or_default();
@@ -241,6 +238,8 @@ impl Differ<'_> {
                 });
             }
         }
+        let pools = self.snapshot.pool_names.iter();
+        self.plan.warnings.extend(pools.map(|pool| format!("pool `{pool}` goes as well")));
         match problems.is_empty() {
             true => Ok(()),
             false => Err(PlanError::Refused { code: ErrorCode::Conflict, problems }),

@@ -178,6 +178,7 @@ impl Differ<'_> {
             self.goal.teardown.is_some() && resource.key.domain == self.snapshot.environment.domain;
         match resource.kept_by {
             KeptBy::Consumers => {}
+            KeptBy::Pool if torn_down => {}
             KeptBy::Pool => return Some("it goes back to its pool".into()),
             KeptBy::Hand if torn_down || self.goal.remove == Some(resource.id) => {}
             KeptBy::Hand => return Some("it is retained, and stays until somebody destroys it".into()),
