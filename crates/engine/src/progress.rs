@@ -323,11 +323,16 @@ impl<'p, 't> Progress<'p, 't> {
     }
 
     pub fn end_change(&mut self, id: ChangeId) -> Result<()> {
-        let Some(change) = self.tx.change(id)? else {
+        let Some(mut change) = self.tx.change(id)? else {
             return Ok(());
         };
         if change.status.is_over() {
             return Ok(());
+        }
+        // What somebody was asked about is not wanted any more.
+        if change.status == ChangeStatus::ApprovalPending {
+            self.tx.resume_change(id, self.now)?;
+            change.status = ChangeStatus::InProgress;
         }
         let timed_out = change
             .error

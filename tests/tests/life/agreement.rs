@@ -348,6 +348,33 @@ fn made_by_hand_it_waits_as_well(house: &House) {
     assert_eq!(done(place), ["create vpc"]);
 }
 
-stories!(who_asks_does_not_answer what_a_no_leaves_behind a_rejected_recreation several_have_to_agree
+/// Its end waits for a yes, and somebody wants it again: nobody has to answer any more.
+fn wanted_again_before_anybody_answered(house: &House) {
+    let (place, api) = (&house.place, house.api());
+    things(place, "");
+    let net = |app: &str| {
+        Score::new(app).with("net", conductor_tests::shared("thing", "net", json!({ "note": "net" }))).text()
+    };
+    let id = served(&place.deploy(&net("shop")), "net").1;
+    approval(place, "{ destroy: required }");
+    let left = deploy_soon(&api, &Score::new("shop").text());
+    request(house);
+    is(house, &id, "destroy/approval_pending", "PendingDeletion");
+    assert_eq!(served(&place.deploy(&net("cart")), "net").1, id);
+    ends(house, &left, "succeeded");
+    assert_eq!(waiting(house), Vec::<Value>::new());
+
+    // The same where nobody deployed: the last user was taken out.
+    let out = api.call("DELETE", &format!("/api/v1/resources/{id}/consumers/cart"), &[], "");
+    assert_eq!(out.status, 204, "{}", out.text);
+    let collected = text(&request(house), "deployment");
+    assert_eq!(served(&place.deploy(&net("shop")), "net").1, id);
+    ends(house, &collected, "succeeded");
+    assert_eq!(waiting(house), Vec::<Value>::new());
+    is(house, &id, "provisioned/done", "Active");
+    assert_eq!(place.world.steps(), ["create"]);
+}
+
+stories!(wanted_again_before_anybody_answered who_asks_does_not_answer what_a_no_leaves_behind a_rejected_recreation several_have_to_agree
     the_strictest_holds a_request_runs_out what_waits_can_be_cancelled only_what_needs_it_waits
     made_by_hand_it_waits_as_well);

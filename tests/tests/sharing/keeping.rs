@@ -1,6 +1,6 @@
 //! Who has something keeps it; who wants it otherwise than the others says what shall become of it.
 
-use conductor_tests::House;
+use conductor_tests::{House, Score};
 use serde_json::{Value, json};
 
 use super::{
@@ -174,6 +174,30 @@ fn one_that_failed(house: &House) {
     all_leave(house, &["app-a", "app-b"]);
 }
 
+/// Two requirements of one file: what one of them changes is for the other what it will be.
+fn two_wishes_and_one_thing(house: &House) {
+    let place = &house.place;
+    place.apply_things();
+    let named = json!({ "sharing": "by-name", "onConflict": "keep" });
+    let alike = json!({ "sharing": "shared" });
+    let first = Score::new("app-a").with("db", thing("one", named.clone()));
+    let id = made(place, &first.text());
+    // `db` asks for something else now, and `also` for what it was.
+    let score = Score::new("app-a").with("also", thing("one", alike)).with("db", thing("two", named)).text();
+    place.deploy(&score);
+    let plan = place.plan(&score);
+    for requirement in ["db", "also"] {
+        assert_eq!(item(&plan, requirement)["action"], "none", "{plan}");
+    }
+    let also = item(&plan, "also")["resource"].as_str().unwrap().to_owned();
+    let notes = place.world.things();
+    assert_eq!(
+        (&notes[&also]["note"], item(&plan, "db")["resource"].as_str()),
+        (&json!("one"), Some(id.as_str()))
+    );
+    all_leave(house, &["app-a"]);
+}
+
 /// Two environments and one thing: the others are those of both.
 fn a_conflict_over_two_environments(house: &House) {
     let place = &house.place;
@@ -194,5 +218,5 @@ fn a_conflict_over_two_environments(house: &House) {
 stories!(
     embedded: what_one_has_is_kept_though_a_better_one_appears a_change_by_the_only_one_who_uses_it
         a_change_with_others_around a_conflict_of_two_files a_conflict_that_cannot_be_settled_in_place
-        a_conflict_over_two_environments one_that_failed
+        a_conflict_over_two_environments one_that_failed two_wishes_and_one_thing
 );

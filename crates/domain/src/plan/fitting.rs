@@ -53,6 +53,7 @@ impl<'a> Differ<'a> {
         // Nothing else fits, but what it has is its own: that one is changed rather than lost.
         let alone = |resource: &&ResourceView| {
             !resource.has_others(self.snapshot)
+                && !self.served.contains(&resource.id)
                 && self.snapshot.versions[&resource.version].template == query.template
                 && resource.scope <= fitting.scope
                 && matches!(resource.state, State::Provision | State::Provisioned)
@@ -73,13 +74,15 @@ impl<'a> Differ<'a> {
         Ok(outcome)
     }
 
-    /// What was matched is taken as it is. Only who has it alone, and asks for something else than before, changes it.
+    /// What was matched is taken as it is. Only who has it alone, and asks for something else than before, changes it;
+    /// and what never came about is made as it is asked for now.
     pub(super) fn how_much(&self, wanted: &Wanted, resource: &ResourceView, asked: &Params) -> Take {
         let mut uses = resource.consumers.iter();
         let before = uses.find(|c| self.snapshot.is_mine(c) && c.requirement == wanted.requirement);
         let thought_again = before.and_then(|c| c.asked.as_ref()).is_some_and(|before| before != asked);
-        let free = !resource.has_others(self.snapshot) && resource.open_operation.is_none();
-        if thought_again && free { Take::AsAsked } else { Take::WithItsParams }
+        let never = resource.never_came_about();
+        let free = !resource.has_others(self.snapshot) && (never || resource.open_operation.is_none());
+        if (thought_again || never) && free { Take::AsAsked } else { Take::WithItsParams }
     }
 
     /// What serves the requirement by now, if it is one that can be shared.
@@ -188,12 +191,16 @@ impl<'a> Differ<'a> {
             ));
         }
         let derived = version.map(|version| version.derived()).unwrap_or_default();
-        if query.on.material(&resource.spec, &derived) != query.material {
+        if query.on.material(self.spec_of(resource), &derived) != query.material {
             return Err(self.difference(resource, wanted, &query.on, asked));
         }
         // Conditions say who may join; nobody is put out of what it has.
         if already {
             return Ok(());
+        }
+        // Nobody is left to whom it mattered, and what it was to be made of may be gone.
+        if resource.state == State::Destroy && resource.never_came_about() {
+            return Err("it never came about".into());
         }
         if let Some(when) = &resource.when {
             self.holds(&Condition::read(when)?, resource)?;
@@ -242,6 +249,11 @@ impl<'a> Differ<'a> {
         }
     }
 
+    /// As it is, or will be where this plan changes it.
+    fn spec_of<'s>(&'s self, resource: &'s ResourceView) -> &'s Params {
+        self.after.get(&resource.id).map_or(&resource.spec, |(_, spec)| spec)
+    }
+
     /// The parameters in which it is not what was asked for.
     fn difference(&self, resource: &ResourceView, wanted: &Wanted, on: &MatchOn, asked: &Params) -> String {
         let secret = wanted.version.schema.sensitive();
@@ -251,20 +263,19 @@ impl<'a> Differ<'a> {
             Some(expr) => expr.known().map_or_else(|| "a reference".into(), |value| value.to_string()),
             None => "nothing".to_owned(),
         };
-        let names = resource.spec.keys().chain(asked.keys()).collect::<std::collections::BTreeSet<_>>();
+        let spec = self.spec_of(resource);
+        let names = spec.keys().chain(asked.keys()).collect::<std::collections::BTreeSet<_>>();
         let counts = |name: &&&String| match on {
             MatchOn::Named(names) => names.contains(name),
             _ => !derived.contains(**name),
         };
         let differing = names.iter().filter(counts).filter(|name| {
             let one = MatchOn::Named(vec![(***name).clone()]);
-            one.material(&resource.spec, &derived) != one.material(asked, &derived)
+            one.material(spec, &derived) != one.material(asked, &derived)
         });
         let told: Vec<String> = differing
             .take(5)
-            .map(|name| {
-                format!("`{name}` is {} there and {} here", show(&resource.spec, name), show(asked, name))
-            })
+            .map(|name| format!("`{name}` is {} there and {} here", show(spec, name), show(asked, name)))
             .collect();
         told.join("; ")
     }

@@ -280,6 +280,12 @@ impl ResourceView {
         self.consumers.iter().filter(|consumer| !snapshot.is_mine(consumer))
     }
 
+    /// It was never there, and nobody is at making it.
+    pub fn never_came_about(&self) -> bool {
+        let making = self.state == State::Provision && self.open_operation.is_some();
+        self.applied.is_none() && matches!(self.state, State::Provision | State::Destroy) && !making
+    }
+
     pub fn has_others(&self, snapshot: &Snapshot) -> bool {
         let mine = self.consumers.iter().filter(|consumer| snapshot.is_mine(consumer)).count() as u64;
         self.consumer_count > mine
