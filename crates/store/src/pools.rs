@@ -144,6 +144,7 @@ impl Tx<'_> {
         let rows = self.query(
             &format!(
                 "SELECT id FROM resources WHERE pool_id = $1 AND place = 'gone' AND replaced_by IS NULL
+                     AND deleted_at IS NULL
                  ORDER BY id LIMIT {limit}"
             ),
             params![pool],

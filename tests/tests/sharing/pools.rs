@@ -105,6 +105,13 @@ fn made_again_under_the_same_record(house: &House) {
     assert_eq!(steps, [format!("create {id}"), format!("delete {id}"), format!("create {id}")]);
     assert_eq!(claimed(place, &from("app-b", "warm")), id);
     assert_eq!(users(house, &id), ["app-b"]);
+    // A record that somebody deleted is not taken up again.
+    pool(place, "warm", "size: 0\nmax: 1\nonRelease: reset\nparameters: { note: warm }\n");
+    leave(place, "app-b", "dev");
+    place.ok(&["resources", "delete", &id, "--yes"]);
+    pool(place, "warm", "size: 1\nmax: 1\nonRelease: reset\nparameters: { note: warm }\n");
+    ready(house, "warm", 1);
+    assert_ne!(claimed(place, &from("app-a", "warm")), id);
 }
 
 fn handed_on_as_it_is(house: &House) {
