@@ -211,29 +211,26 @@ impl Engine {
                     return Ok((acquired, None));
                 }
                 let queues = &context.templates.queues;
-                let mut unfit = queues.unfit(tx, &context, &worker)?;
-                // An operation may turn out to need no worker at all; then the next one is looked at.
-                loop {
-                    let want = i64::from(ask.slots) - acquired.jobs.len() as i64;
-                    let ready = tx.ready_operations(&ask.managers, &unfit, context.owner, now, want)?;
-                    if ready.iter().any(|(row, _)| row.queue.is_some_and(|queue| !queues.knows(queue))) {
-                        queues.load(tx)?;
-                        unfit = queues.unfit(tx, &context, &worker)?;
-                        continue;
-                    }
-                    if ready.is_empty() {
-                        break;
-                    }
-                    // One at a time for each resource: the next look leaves out what is busy by now.
-                    let mut busy = BTreeSet::new();
-                    for (row, application) in ready {
-                        if row.resource.is_some_and(|resource| !busy.insert(resource)) {
-                            continue;
+                let mut with_work = queues.with_work(tx, &context, &worker, now)?;
+                if with_work.iter().any(|queue| !queues.knows(*queue)) {
+                    queues.load(tx)?;
+                    with_work = queues.with_work(tx, &context, &worker, now)?;
+                }
+                for queue in with_work {
+                    // An operation may turn out to need no worker at all; then the next one is looked at.
+                    while acquired.jobs.len() < ask.slots as usize {
+                        let want = i64::from(ask.slots) - acquired.jobs.len() as i64;
+                        let ready = tx.ready_operations(queue, context.owner, now, want)?;
+                        if ready.is_empty() {
+                            break;
                         }
-                        acquired.jobs.extend(claim(tx, &context, &ask, row, application, now)?);
-                    }
-                    if acquired.jobs.len() >= ask.slots as usize {
-                        break;
+                        // One at a time for each resource: the next look leaves out what is busy by now.
+                        let mut busy = BTreeSet::new();
+                        for (row, application) in ready {
+                            if row.resource.is_none_or(|resource| busy.insert(resource)) {
+                                acquired.jobs.extend(claim(tx, &context, &ask, row, application, now)?);
+                            }
+                        }
                     }
                 }
                 if trace::is_on() {

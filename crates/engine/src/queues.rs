@@ -1,7 +1,7 @@
 //! Which worker gets what: operations of equal needs share a queue, and a worker is offered the queues it can serve.
 //!
-//! Queues are few and never change, so they are known here; one that another server made is noticed by the first
-//! operation that comes out of it.
+//! Queues are few and never change, so they are known here; one that another server made is noticed as soon as
+//! there is something in it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -61,8 +61,21 @@ impl Queues {
         Ok(())
     }
 
+    /// Queues that have something for a worker. One that is not known yet may be among them.
+    pub fn with_work(
+        &self,
+        tx: &mut Tx<'_>,
+        context: &Context,
+        worker: &Abilities,
+        now: i64,
+    ) -> Result<Vec<i64>> {
+        let unfit = self.unfit(tx, context, worker)?;
+        let managers: Vec<String> = worker.managers.iter().cloned().collect();
+        tx.queues_with_work(&managers, &unfit, now)
+    }
+
     /// Queues of a worker's managers that it cannot serve, or that another one serves better.
-    pub fn unfit(&self, tx: &mut Tx<'_>, context: &Context, worker: &Abilities) -> Result<Vec<i64>> {
+    fn unfit(&self, tx: &mut Tx<'_>, context: &Context, worker: &Abilities) -> Result<Vec<i64>> {
         let mut known: BTreeMap<i64, Needs> =
             self.known.lock().map(|known| known.clone()).unwrap_or_default();
         known.retain(|_, needs| worker.managers.contains(&needs.manager) && !needs.suits(worker));

@@ -288,43 +288,59 @@ impl Tx<'_> {
         self.query(&sql, &values)?.iter().map(operation_row).collect()
     }
 
-    /// The next operations ready for these managers but in no queue of `unfit`, and the application each is done
-    /// for; `owner` limits them to one embedded process's changes.
-    pub fn ready_operations(
-        &mut self,
-        managers: &[String],
-        unfit: &[i64],
-        owner: Option<Uuid>,
-        now: i64,
-        limit: i64,
-    ) -> Result<Vec<(OperationRow, Option<String>)>> {
-        if managers.is_empty() || limit == 0 {
+    /// The queues of these managers, but for `unfit`, that have something ready; whose first waits longest, first.
+    pub fn queues_with_work(&mut self, managers: &[String], unfit: &[i64], now: i64) -> Result<Vec<i64>> {
+        if managers.is_empty() {
             return Ok(vec![]);
         }
-        let mut values: Vec<Value> = vec![now.into(), limit.into()];
+        let mut values: Vec<Value> = vec![now.into()];
         values.extend(managers.iter().map(Value::from));
-        let list = placeholders(3, managers.len());
+        let list = placeholders(2, managers.len());
         let but = match unfit {
             [] => String::new(),
             unfit => {
                 let first = values.len() + 1;
                 values.extend(unfit.iter().map(|queue| Value::from(*queue)));
-                format!(" AND o.queue_id NOT IN ({})", placeholders(first, unfit.len()))
+                format!(" AND q.id NOT IN ({})", placeholders(first, unfit.len()))
             }
         };
+        let rows = self.query(
+            &format!(
+                "SELECT id FROM (SELECT q.id, (SELECT min(o.not_before) FROM operations o
+                         WHERE o.queue_id = q.id AND o.status = 'queued') AS longest
+                     FROM queues q WHERE q.manager IN ({list}){but}) waiting
+                 WHERE longest <= $1 ORDER BY longest"
+            ),
+            &values,
+        )?;
+        rows.iter().map(|row| row.int(0)).collect()
+    }
+
+    /// The next operations of a queue that are ready, and the application each is done for; `owner` limits them to
+    /// one embedded process's changes. Of one table and in the order of its index, so that what others took in the
+    /// meantime costs nothing.
+    pub fn ready_operations(
+        &mut self,
+        queue: i64,
+        owner: Option<Uuid>,
+        now: i64,
+        limit: i64,
+    ) -> Result<Vec<(OperationRow, Option<String>)>> {
+        let mut values: Vec<Value> = vec![now.into(), limit.into(), queue.into()];
         let mine = match owner {
             Some(owner) => {
                 values.push(owner.into());
-                format!(" AND o.change_id IN (SELECT id FROM changes WHERE owner_id = ${})", values.len())
+                " AND (SELECT c.owner_id FROM changes c WHERE c.id = o.change_id) = $4"
             }
-            None => String::new(),
+            None => "",
         };
         let rows = self.query(
             &format!(
                 "SELECT {COLUMNS}, (SELECT a.name FROM changes c JOIN applications a ON a.id = c.application_id
-                     WHERE c.id = o.change_id) FROM operations o WHERE o.status = 'queued' AND o.queue_id IN (SELECT id FROM queues WHERE manager IN ({list}))
-                 AND o.not_before <= $1{but}{mine}
-                 AND NOT EXISTS (SELECT 1 FROM operations r WHERE r.resource_id = o.resource_id AND r.status = 'in_progress')
+                     WHERE c.id = o.change_id)
+                 FROM operations o WHERE o.status = 'queued' AND o.queue_id = $3 AND o.not_before <= $1{mine}
+                 AND (SELECT r.id FROM operations r WHERE r.resource_id = o.resource_id AND r.status = 'in_progress')
+                     IS NULL
                  ORDER BY o.not_before, o.id LIMIT $2 FOR UPDATE SKIP LOCKED"
             ),
             &values,
