@@ -142,7 +142,7 @@ fn petgraph_order(edges: &[(String, Option<String>)]) -> usize {
 }
 
 fn our_order(edges: &[(String, Option<String>)]) -> usize {
-    let index: BTreeMap<&str, usize> =
+    let index: HashMap<&str, usize> =
         edges.iter().enumerate().map(|(i, (name, _))| (name.as_str(), i)).collect();
     let depends_on: Vec<Vec<usize>> = edges
         .iter()

@@ -1,6 +1,6 @@
 //! From an intent to a goal: what is wanted, by which template, in which order. One arm per kind of intent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use conductor_score::{
@@ -348,11 +348,10 @@ fn same_identity_agrees(wanted: &mut BTreeMap<&str, Wanted>) -> Result<(), PlanE
 
 pub(super) fn in_order(wanted: BTreeMap<&str, Wanted>) -> Result<Vec<Wanted>, PlanError> {
     let names: Vec<&str> = wanted.keys().copied().collect();
+    let index: HashMap<&str, usize> = names.iter().enumerate().map(|(i, name)| (*name, i)).collect();
     let depends_on: Vec<Vec<usize>> = wanted
         .values()
-        .map(|one| {
-            one.depends_on.iter().filter_map(|d| names.binary_search(&d.requirement.as_str()).ok()).collect()
-        })
+        .map(|one| one.depends_on.iter().filter_map(|d| index.get(d.requirement.as_str()).copied()).collect())
         .collect();
     let order = dependency_order(&depends_on).map_err(|cycle| {
         let path: Vec<&str> = cycle.0.iter().map(|&i| names[i]).collect();
