@@ -6,8 +6,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use audit::{AuditCommand, AuditFlags, ExportFormat};
 pub use life::{
-    ApprovalsCommand, BatchCommand, BatchFlags, CreateFlags, DeploymentsCommand, DriftCommand, FactFlags,
-    OneFlags, ProposalsCommand, ProposeFlags, RegisterFlags, RevisionsCommand,
+    AdoptFlags, ApprovalsCommand, BatchCommand, BatchFlags, CreateFlags, DeploymentsCommand, DriftCommand,
+    FactFlags, OneFlags, ProposalsCommand, ProposeFlags, RegisterFlags, RevisionsCommand,
 };
 pub use objects::{
     AlertsCommand, IntegrationsCommand, ListFlags, LogFlags, NamedCommand, OperationsCommand, PoolsCommand,

@@ -432,10 +432,14 @@ impl Engine {
         for id in decision.resources {
             let (context, actor, only) =
                 (self.context.clone(), actor.to_owned(), decision.attributes.clone());
-            let mut domains = Domains::new();
+            let (dry_run, mut domains) = (decision.dry_run, Domains::new());
             let one = self.db.write(move |tx| {
                 let (row, found, place) = drifting(tx, &context, id, &mut domains)?;
-                adopt(tx, &context, &row, &found, &only, &place, &actor, &mut domains)
+                let adoption = adoption(tx, &context, &row, &found, &only)?;
+                match dry_run {
+                    true => adoption.shown(tx, &context, &row, &place),
+                    false => adoption.carry_out(tx, &context, &row, found, &place, &actor, &mut domains),
+                }
             });
             adopted.push(one.await?);
         }
@@ -448,10 +452,13 @@ impl Engine {
         for id in decision.resources {
             let (context, actor, only) =
                 (self.context.clone(), actor.to_owned(), decision.attributes.clone());
-            let mut domains = Domains::new();
+            let (dry_run, mut domains) = (decision.dry_run, Domains::new());
             self.db
                 .write(move |tx| {
                     let (row, found, _) = drifting(tx, &context, id, &mut domains)?;
+                    if dry_run {
+                        return picked(&found, &only).map(drop);
+                    }
                     accept(tx, &context, &row, found, &only, "resource.drift_ignored", &actor)
                 })
                 .await?;
@@ -668,19 +675,22 @@ fn accept(
     let told = json!({ "name": row.name, "attributes": paths });
     Progress::new(tx, context, now).event(kind, actor, None, Some(row.id), None, told)
 }
+/// What becomes of a drift that is taken over.
+struct Adoption {
+    /// Parameters that are the reason for it, and their new values.
+    set: Map<String, Value>,
+    outputs: Value,
+    /// The rest, which is only kept in the record.
+    on_record: Vec<String>,
+}
 
-#[allow(clippy::too_many_arguments, reason = "the parts of one decision")]
-fn adopt(
+fn adoption(
     tx: &mut Tx<'_>,
     context: &Context,
     row: &ResourceRow,
     found: &Found,
     only: &[String],
-    place: &Place,
-    actor: &str,
-    domains: &mut Domains,
-) -> Result<Handled> {
-    let now = context.now();
+) -> Result<Adoption> {
     let given = match &row.inputs {
         Some(sealed) => open_inputs(tx, context, row.id, sealed)?.parameters,
         None => Map::new(),
@@ -707,18 +717,42 @@ fn adopt(
         }
         on_record.push(kept.path);
     }
-    // What a parameter is the reason for is settled by the change of that parameter, once somebody agreed to it.
-    if !on_record.is_empty() || set.is_empty() {
-        accept(tx, context, row, found.clone(), &on_record, "resource.drift_adopted", actor)?;
-        tx.set_outputs(row.id, &outputs, now)?;
+    Ok(Adoption { set, outputs, on_record })
+}
+
+impl Adoption {
+    fn shown(self, tx: &mut Tx<'_>, context: &Context, row: &ResourceRow, place: &Place) -> Result<Handled> {
+        match self.set.is_empty() {
+            true => handled(tx, context, Some(row.id), None),
+            false => preview(tx, context, place, ChangeKind::Adopt, &again(row, self.set)),
+        }
     }
-    if set.is_empty() {
-        return handled(tx, context, Some(row.id), None);
+
+    #[allow(clippy::too_many_arguments, reason = "who adopts what, where")]
+    fn carry_out(
+        self,
+        tx: &mut Tx<'_>,
+        context: &Context,
+        row: &ResourceRow,
+        found: Found,
+        place: &Place,
+        actor: &str,
+        domains: &mut Domains,
+    ) -> Result<Handled> {
+        let now = context.now();
+        // What a parameter is the reason for is settled by the change of that parameter, once somebody agreed to it.
+        if !self.on_record.is_empty() || self.set.is_empty() {
+            accept(tx, context, row, found, &self.on_record, "resource.drift_adopted", actor)?;
+            tx.set_outputs(row.id, &self.outputs, now)?;
+        }
+        if self.set.is_empty() {
+            return handled(tx, context, Some(row.id), None);
+        }
+        // The parameter is the reason: with the new value nothing is left to put back.
+        let kind = ChangeKind::Adopt;
+        let (change, _) = begin(tx, context, place, kind, again(row, self.set), None, actor, domains, now)?;
+        handled(tx, context, Some(row.id), Some(change))
     }
-    // The parameter is the reason: with the new value nothing is left to put back.
-    let kind = ChangeKind::Adopt;
-    let (change, _) = begin(tx, context, place, kind, again(row, set), None, actor, domains, now)?;
-    handled(tx, context, Some(row.id), Some(change))
 }
 
 #[cfg(test)]

@@ -88,7 +88,21 @@ fn adopted_by_command(house: &House) {
     assert_eq!(found(place, &id).len(), 2);
     let unknown = place.run(&["drift", "adopt", &id, "--attribute", "outputs.colour"]);
     says(&unknown.all(), &["`outputs.colour` does not differ", "outputs.note"]);
-    place.ok(&["drift", "adopt", &id, "--attribute", "outputs.note"]);
+    // Only shown, by command or by request, it is still the drift it was.
+    let plan = place.json(&["resources", "adopt", &id, "--attribute", "outputs.note", "--dry-run"]);
+    assert_eq!(
+        (&plan["kind"], &plan["resources"][0]["action"]),
+        (&json!("adopt"), &json!("update")),
+        "{plan}"
+    );
+    for word in ["adopt", "ignore"] {
+        let reply =
+            house.api().post(&format!("/api/v1/drift/{word}"), &json!({ "resources": [id], "dryRun": true }));
+        assert!(reply.status < 300, "{}", reply.text);
+    }
+    assert_eq!(found(place, &id).len(), 2);
+    assert_eq!(get(house, &id)["parameters"]["note"], "x");
+    place.ok(&["resources", "adopt", &id, "--attribute", "outputs.note"]);
     becomes(house, &id, "provisioned/done");
     let seen = get(house, &id);
     assert_eq!((&seen["parameters"]["note"], &seen["outputs"]["note"]), (&json!("y"), &json!("y")));

@@ -247,4 +247,38 @@ fn every_arrow_is_walked(house: &House) {
     assert_eq!(get(house, &id)["outputs"], Value::Object(serde_json::Map::new()));
 }
 
-stories!(what_is_not_offered_is_refused the_database_refuses_other_moves every_arrow_is_walked);
+/// What is offered can be done by its name.
+fn actions_by_name(house: &House) {
+    let place = &house.place;
+    super::things(place, "");
+    let id = super::served(
+        &place.deploy(&conductor_tests::Score::new("shop").thing("db", json!({ "note": "x" })).text()),
+        "db",
+    )
+    .1;
+    let act = |action: &str, more: &[&str]| {
+        place.run(&[&["resources", "act", &id, action, "--yes"], more].concat())
+    };
+    for (action, words) in
+        [("dance", "can do: update, destroy"), ("update", "proposals create"), ("cancel", "conductor cancel")]
+    {
+        let told = act(action, &[]);
+        assert_eq!(told.code, 2, "{told:?}");
+        super::says(&told.all(), &[action, words]);
+    }
+    assert_eq!(act("protect", &["--dry-run"]).code, 2);
+    assert_eq!(act("protect", &[]).code, 0);
+    super::says(&act("destroy", &[]).all(), &["protected"]);
+    assert_eq!(act("unprotect", &[]).code, 0);
+    place.json(&["destroy", "--app", "shop", "--env", "dev", "--yes"]);
+    is(house, &id, "destroyed/done", "Deleted");
+    let shown = act("recreate", &["--dry-run"]);
+    assert_eq!((shown.code, place.world.things().len()), (0, 0), "{shown:?}");
+    assert_eq!(act("recreate", &[]).code, 0);
+    is(house, &id, "provisioned/done", "Active");
+    assert_eq!(act("destroy", &[]).code, 0);
+    is(house, &id, "destroyed/done", "Deleted");
+    assert_eq!(act("delete", &[]).code, 0);
+}
+
+stories!(actions_by_name what_is_not_offered_is_refused the_database_refuses_other_moves every_arrow_is_walked);

@@ -85,6 +85,21 @@ pub struct OneFlags {
     pub wait: WaitFlags,
 }
 
+/// What was found becomes what is to be.
+#[derive(Args, Clone, Debug)]
+pub struct AdoptFlags {
+    #[arg(required = true, value_name = "RESOURCE")]
+    pub resources: Vec<String>,
+    /// Only this attribute (again for several)
+    #[arg(long = "attribute", value_name = "PATH")]
+    pub attributes: Vec<String>,
+    /// Show what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub wait: WaitFlags,
+}
+
 #[derive(Debug, Subcommand)]
 pub enum ApprovalsCommand {
     /// List what waits for an answer
@@ -233,15 +248,7 @@ pub enum DriftCommand {
         wait: WaitFlags,
     },
     /// Take over what was found as what is to be
-    Adopt {
-        #[arg(required = true, value_name = "RESOURCE")]
-        resources: Vec<String>,
-        /// Only this attribute (again for several)
-        #[arg(long = "attribute", value_name = "PATH")]
-        attributes: Vec<String>,
-        #[command(flatten)]
-        wait: WaitFlags,
-    },
+    Adopt(AdoptFlags),
     /// Let what was found be, until it is something else
     Ignore {
         #[arg(required = true, value_name = "RESOURCE")]

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use conductor_api::client::ListFilter;
 
-use super::{CreateFlags, FactFlags, OneFlags, RegisterFlags};
+use super::{AdoptFlags, CreateFlags, FactFlags, OneFlags, RegisterFlags};
 
 /// What a list is narrowed to, the same for every list.
 #[derive(Args, Clone, Debug, Default)]
@@ -130,6 +130,18 @@ pub enum ResourcesCommand {
     Recreate(OneFlags),
     /// Try its last step again that failed
     Retry(OneFlags),
+    /// Do one of the things its `availableActions` name
+    #[command(
+        after_help = "Examples:\n  conductor resources act orders retry\n  conductor resources act orders destroy --dry-run"
+    )]
+    Act {
+        #[command(flatten)]
+        one: OneFlags,
+        #[arg(value_name = "ACTION")]
+        action: String,
+    },
+    /// Take over what was found to differ as what is to be, as `drift adopt` does
+    Adopt(AdoptFlags),
     /// Forget a destroyed resource; the audit trail stays
     Delete {
         #[arg(value_name = "ID_OR_NAME")]

@@ -14,7 +14,7 @@ use super::{
     resources::find,
 };
 use crate::{
-    args::{ApprovalsCommand, DriftCommand, ProposalsCommand, ProposeFlags, RevisionsCommand},
+    args::{AdoptFlags, ApprovalsCommand, DriftCommand, ProposalsCommand, ProposeFlags, RevisionsCommand},
     confirm,
     connect::{Connection, Scope},
     failure::{Exit, Failure, Outcome},
@@ -321,15 +321,7 @@ pub async fn drift(context: &Context, command: DriftCommand) -> Outcome {
             }
             Ok(())
         }
-        DriftCommand::Adopt { resources, attributes, wait } => {
-            let connection = context.connect().await?;
-            let resources = ids(&connection, &resources).await?;
-            let decision = DriftDecision { resources, attributes, dry_run: false };
-            for handled in connection.client.adopt_drift(&decision).await? {
-                see_through(&connection, screen, handled, false, &wait).await?;
-            }
-            Ok(())
-        }
+        DriftCommand::Adopt(flags) => adopt(context, flags).await,
         DriftCommand::Ignore { resources, attributes } => {
             let connection = context.connect().await?;
             let resources = ids(&connection, &resources).await?;
@@ -338,6 +330,17 @@ pub async fn drift(context: &Context, command: DriftCommand) -> Outcome {
             Ok(())
         }
     }
+}
+
+pub async fn adopt(context: &Context, flags: AdoptFlags) -> Outcome {
+    let AdoptFlags { resources, attributes, dry_run, wait } = flags;
+    let connection = context.connect().await?;
+    let resources = ids(&connection, &resources).await?;
+    let decision = DriftDecision { resources, attributes, dry_run };
+    for handled in connection.client.adopt_drift(&decision).await? {
+        see_through(&connection, &context.screen, handled, dry_run, &wait).await?;
+    }
+    Ok(())
 }
 
 async fn ids(connection: &Connection, names: &[String]) -> Outcome<Vec<ResourceId>> {

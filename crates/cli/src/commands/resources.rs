@@ -10,16 +10,54 @@ use serde_json::json;
 use super::{
     Context,
     by_hand::{self, Deed},
+    life,
 };
 use crate::{
-    args::{ListFlags, ResourcesCommand},
+    args::{ListFlags, OneFlags, ResourcesCommand},
     failure::{Failure, Outcome},
     output::{count, views},
 };
 
+/// An action by its name, as a command of its own.
+async fn named(context: &Context, one: OneFlags, action: &str) -> Outcome<ResourcesCommand> {
+    let id = one.id.clone();
+    Ok(match action {
+        "destroy" => ResourcesCommand::Destroy(one),
+        "recreate" => ResourcesCommand::Recreate(one),
+        "retry" => ResourcesCommand::Retry(one),
+        _ if one.dry_run => {
+            return Err(Failure::usage(format!(
+                "{action} changes nothing in the world; leave out --dry-run"
+            )));
+        }
+        "delete" => ResourcesCommand::Delete { id },
+        "undelete" => ResourcesCommand::Undelete { id },
+        "protect" => ResourcesCommand::Protect { id },
+        "unprotect" => ResourcesCommand::Unprotect { id },
+        _ => {
+            let resource = find(&context.look().await?.client, &id).await?;
+            let failure = Failure::usage(format!("{action} is nothing that can be done to a resource here"));
+            let can = resource.available_actions.join(", ");
+            return Err(failure.hint(match action {
+                "approve" | "reject" => {
+                    format!("`conductor approvals {action} ID` answers; `approvals list` has the id")
+                }
+                "cancel" => "`conductor cancel DEPLOYMENT` stops what is under way".to_owned(),
+                "update" => format!("`conductor proposals create {id} --set k=v` changes what it shall be"),
+                _ => format!("{} can do: {can}", resource.name),
+            }));
+        }
+    })
+}
+
 pub async fn run(context: &Context, command: ResourcesCommand) -> Outcome {
     let screen = &context.screen;
     let command = match command {
+        ResourcesCommand::Act { one, action } => named(context, one, &action).await?,
+        other => other,
+    };
+    let command = match command {
+        ResourcesCommand::Adopt(flags) => return life::adopt(context, flags).await,
         ResourcesCommand::Create(flags) => return by_hand::create(context, *flags).await,
         ResourcesCommand::Register(flags) => return by_hand::register(context, *flags).await,
         ResourcesCommand::Describe { id, facts } => return by_hand::describe(context, &id, &facts).await,
