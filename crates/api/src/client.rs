@@ -206,6 +206,11 @@ impl Client {
         self.send("POST", "/plans".into(), request).await
     }
 
+    /// As [`Client::plan`], and the managers are asked as well.
+    pub async fn plan_deep(&self, request: &DeploymentRequest) -> ClientResult<Deployment> {
+        self.send("POST", "/plans?deep=true".into(), request).await
+    }
+
     pub async fn destroy(&self, request: &DestroyRequest) -> ClientResult<Deployment> {
         self.send("POST", "/destroys".into(), request).await
     }

@@ -128,6 +128,10 @@ pub struct PlanItem {
     /// How many more there are; beyond ten thousand in all they are not counted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub other_candidates: u64,
+    /// What its manager says it would do, where it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub proposed: Option<Value>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -159,7 +163,7 @@ pub struct Deployment {
     pub error: Option<Fault>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for: Option<String>,
-    /// What the manager itself says it would do, where it was asked.
+    /// What the manager itself says it would do, where one was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub proposed: Option<Value>,

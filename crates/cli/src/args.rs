@@ -99,9 +99,15 @@ pub enum Command {
     Apply(ApplyFlags),
     /// Show what a deployment would do, and change nothing
     #[command(
-        after_help = "Examples:\n  conductor plan --env dev\n  conductor plan -f shop/score.yaml --env prod -o json"
+        after_help = "Examples:\n  conductor plan --env dev\n  conductor plan -f shop/score.yaml --env prod --deep -o json"
     )]
-    Plan(PlanFlags),
+    Plan {
+        #[command(flatten)]
+        flags: PlanFlags,
+        /// Also ask the managers what they would do: terraform shows its own diff
+        #[arg(long)]
+        deep: bool,
+    },
     /// Say at length why each choice would be made
     #[command(after_help = "Examples:\n  conductor explain --env dev")]
     Explain(PlanFlags),

@@ -70,7 +70,8 @@ pub async fn run(cli: Cli, screen: Screen) -> Outcome {
     }
     match cli.command {
         Command::Apply(flags) => apply::apply(&context, &flags).await,
-        Command::Plan(flags) => deploy::plan(&context, &flags, false).await,
+        Command::Plan { flags, deep: false } => deploy::plan(&context, &flags, false).await,
+        Command::Plan { flags, deep: true } => deploy::plan_deep(&context, &flags).await,
         Command::Explain(flags) => deploy::plan(&context, &flags, true).await,
         Command::Deploy(flags) => deploy::deploy(&context, &flags).await,
         Command::Destroy { env, app, dry_run, keep_protected } => {

@@ -190,9 +190,7 @@ impl Engine {
         &self,
         request: DeploymentRequest,
     ) -> Result<(Deployment, BTreeMap<ResourceId, Served>)> {
-        let manifest = parse_manifest(&request.manifest, request.strict_score)?;
-        let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
-        check_application_name(&name)?;
+        let (manifest, name) = manifest_of(&request)?;
         let context = self.context.clone();
         self.db
             .read(move |tx| {
@@ -436,7 +434,15 @@ pub(crate) fn change(tx: &mut Tx<'_>, context: &Context, id: ChangeId) -> Result
         .ok_or_else(|| not_found("deployment", &id.to_string(), &[]))
 }
 
-fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
+/// The Score file of a request, and the application it is about.
+pub(crate) fn manifest_of(request: &DeploymentRequest) -> Result<(Manifest, String)> {
+    let manifest = parse_manifest(&request.manifest, request.strict_score)?;
+    let name = request.application.clone().unwrap_or_else(|| manifest.metadata.name.clone());
+    check_application_name(&name)?;
+    Ok((manifest, name))
+}
+
+pub(crate) fn application_or_new(tx: &mut Tx<'_>, context: &Context, name: &str) -> Result<ApplicationRow> {
     Ok(tx.application_by_name(context.organisation, name)?.unwrap_or_else(|| ApplicationRow {
         id: ApplicationId(context.ids.next()),
         name: name.to_owned(),
@@ -782,6 +788,7 @@ pub(crate) fn planned(plan: &Plan, snapshot: &Snapshot, kind: ChangeKind, place:
                 reason: item.reason.clone(),
                 candidates: item.candidates.clone(),
                 other_candidates: item.other_candidates,
+                proposed: None,
             })
             .collect()
     };

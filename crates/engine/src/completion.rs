@@ -74,8 +74,8 @@ pub(crate) fn complete(
             looked(tx, context, &row, digest, now)?
         }
         (JobResult::Done(done), _) if row.kind == OperationKind::Plan => {
-            if let Some(plan) = &done.plan {
-                tx.keep_proposed(row.change, plan)?;
+            if let (Some(plan), Some(resource)) = (&done.plan, row.resource) {
+                tx.keep_proposed(row.change, resource, plan)?;
             }
             looked(tx, context, &row, digest, now)?
         }

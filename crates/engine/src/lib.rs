@@ -29,6 +29,7 @@ mod operation_tokens;
 mod owners;
 mod planning;
 mod pools;
+mod previews;
 mod progress;
 mod promotion;
 mod proposals;

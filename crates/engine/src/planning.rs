@@ -462,7 +462,7 @@ fn load_views(
 }
 
 /// What is sealed in a spec: sensitive parameters by leaf, the workload whole.
-fn seal_spec(
+pub(crate) fn seal_spec(
     tx: &Tx<'_>,
     context: &Context,
     id: ResourceId,

@@ -10,13 +10,12 @@ use conductor_api::types::{
 use conductor_domain::{
     approval::Terms,
     catalogue::TemplateVersion,
-    ids::{ApprovalId, ChangeId, OperationId, ProposalId, ResourceId},
-    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, OperationKind, ProposalStatus, State, Status},
+    ids::{ApprovalId, ChangeId, ProposalId, ResourceId},
+    lifecycle::{ChangeKind, ErrorCode, OperationKind, ProposalStatus, State, Status},
 };
 use conductor_store::{
     Error, Owner, Result, Tx,
     approvals::{ApprovalRow, NewApproval},
-    operations::NewOperation,
     proposals::{ProposalRow, RevisionRow},
     resources::ResourceRow,
     sight::Sight,
@@ -26,14 +25,11 @@ use serde_json::{Map, Value, json};
 use crate::{
     Context, Engine,
     approvals::Gatekeeper,
-    catalogue::payload_owner,
     changes::{Domains, lock_known, planned},
     consumers::resource,
-    hand::{
-        ByHand, begin, environment_of, facts_of, handled, insert, named_version, nobody, preview,
-        refuse_action,
-    },
+    hand::{ByHand, begin, environment_of, facts_of, handled, named_version, nobody, preview, refuse_action},
     planning::{Purpose, plan_now},
+    previews::{Trial, ask_managers},
     progress::Progress,
     refusal::{PROBLEMS, not_found, refuse},
     templates::parse_duration,
@@ -377,37 +373,12 @@ impl Engine {
                 let request = open(tx, &row)?;
                 let (planned, _) = check(tx, &context, &of, &request)?;
                 let version = version_for(tx, &context, &of, &request)?;
-                let settled = of.state == State::Provisioned && matches!(of.status, Status::Done | Status::Error);
-                if !version.can_plan || !settled {
+                if !Trial::can_be_made(&of, &version) {
                     return Ok(planned);
                 }
                 let place = nobody(environment_of(tx, &of)?);
-                let change = insert(tx, &context, &place, ChangeKind::Preview, None, None, &actor, now)?;
-                let operation = OperationId(context.ids.next());
-                let payload = json!({ "version": version.id, "set": request.set });
-                let owner = payload_owner(context.organisation, &operation);
-                let payload = tx.sealer().seal_leaf(owner, &payload)?;
-                let plan = json!({ "items": planned.resources, "removals": planned.removals, "warnings": planned.warnings });
-                let (from, to) = (ChangeStatus::Pending, ChangeStatus::InProgress);
-                tx.start_change(change, from, to, None, 1, &plan, 1, 0, now)?;
-                let queue = Some(context.templates.queues.of(tx, &version.needs)?);
-                tx.insert_operations(&[NewOperation {
-                    id: operation,
-                    organisation: context.organisation,
-                    change,
-                    plan_number: 1,
-                    resource: Some(of.id),
-                    kind: OperationKind::Plan,
-                    generation: of.generation,
-                    conditional: false,
-                    releasing: false,
-                    queue,
-                    gated: false,
-                    open_predecessors: 0,
-                    retries: 1,
-                    payload: Some(payload),
-                    now,
-                }])?;
+                let trial = Trial { of, version, given: json!({ "set": request.set }) };
+                let change = ask_managers(tx, &context, &planned, (&place, None), vec![trial], &actor)?;
                 let from = row.status;
                 row.preview = Some(change);
                 tx.update_proposal(&row, from, now)?;

@@ -108,7 +108,8 @@ pub(crate) fn texts(value: &Value, into: &mut BTreeSet<String>) {
 /// A change that is only tried: what a resource would be given.
 struct Tried {
     version: Arc<TemplateVersion>,
-    set: Map<String, Value>,
+    /// `set` or `spec`: see [`crate::previews::Trial`].
+    given: Value,
 }
 
 impl Tried {
@@ -116,8 +117,7 @@ impl Tried {
         let payload = open_payload(tx, operation)?;
         let corrupt = || Error::Corrupt("a trial of nothing".into());
         let version = serde_json::from_value(payload["version"].clone()).map_err(|_| corrupt())?;
-        let set = payload["set"].as_object().cloned().ok_or_else(corrupt)?;
-        Ok(Self { version: context.templates.get(tx, version, None)?, set })
+        Ok(Self { version: context.templates.get(tx, version, None)?, given: payload })
     }
 
     fn inputs(
@@ -125,8 +125,14 @@ impl Tried {
         tx: &mut Tx<'_>,
         row: &ResourceRow,
     ) -> Result<std::result::Result<Inputs, MissingOutput>> {
-        let params = open_spec(tx, row, &row.spec)?;
-        let params = changed_by_hand(params, &self.set, &self.version, self.version.id != row.version);
+        let params = match (self.given.get("spec"), self.given["set"].as_object()) {
+            (Some(spec), _) => open_spec(tx, row, spec)?,
+            (None, Some(set)) => {
+                let params = open_spec(tx, row, &row.spec)?;
+                changed_by_hand(params, set, &self.version, self.version.id != row.version)
+            }
+            (None, None) => return Err(Error::Corrupt("a trial of nothing".into())),
+        };
         let ids = params_refs(&params).into_iter().map(|reference| reference.resource).collect();
         let visible = visible(tx, &ids)?;
         Ok(fill(&params, &self.version, &visible, false))

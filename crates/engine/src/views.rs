@@ -111,10 +111,11 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
         .into_iter()
         .map(|(id, state, status)| (id, Phase::of(state, status)))
         .collect();
-    let view = |items: Vec<conductor_domain::plan::Item>| {
+    let view = |items: Vec<conductor_domain::plan::Item>, answers: Option<&Value>| {
         items
             .into_iter()
             .map(|item| PlanItem {
+                proposed: answers.and_then(|answers| answers.get(item.resource.to_string())).cloned(),
                 phase: phases.get(&item.resource).copied(),
                 requirement: item.requirement,
                 resource: item.resource,
@@ -144,6 +145,7 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
             }),
             _ => None,
         };
+        let answers = row.plan.as_ref().and_then(|plan| plan.get("answers"));
         let warnings = row.plan.as_ref().and_then(|plan| plan.get("warnings")).cloned();
         views.push(Deployment {
             id: Some(row.id),
@@ -151,12 +153,16 @@ fn deployments(tx: &mut Tx<'_>, rows: Vec<ChangeRow>) -> Result<Vec<Deployment>>
             status: row.status.to_string(),
             application: row.application_name,
             environment: row.environment_name,
-            resources: view(items),
-            removals: view(removals),
+            resources: view(items, answers),
+            removals: view(removals, None),
             warnings: warnings.and_then(|warnings| serde_json::from_value(warnings).ok()).unwrap_or_default(),
             error: row.error.and_then(|error| serde_json::from_value(error).ok()),
             waiting_for,
-            proposed: row.plan.as_ref().and_then(|plan| plan.get("proposed")).cloned(),
+            proposed: match answers.and_then(Value::as_object) {
+                Some(answers) => answers.values().next().filter(|_| answers.len() == 1).cloned(),
+                // As it was kept by an earlier release.
+                None => row.plan.as_ref().and_then(|plan| plan.get("proposed")).cloned(),
+            },
             commit: row.commit,
             actor: Some(row.actor),
             created_at: Some(Time(row.created_at)),

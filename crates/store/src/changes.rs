@@ -1,7 +1,7 @@
 //! Changes: everything that touches the world, one row each.
 
 use conductor_domain::{
-    ids::{ApplicationId, ChangeId, DomainId, EnvironmentId, OrganisationId},
+    ids::{ApplicationId, ChangeId, DomainId, EnvironmentId, OrganisationId, ResourceId},
     lifecycle::{ChangeKind, ChangeStatus},
 };
 use serde_json::Value as Json;
@@ -240,10 +240,12 @@ impl Tx<'_> {
     }
 
     /// What a manager says it would do, kept with the plan.
-    pub fn keep_proposed(&mut self, id: ChangeId, proposed: &Json) -> Result<()> {
+    pub fn keep_proposed(&mut self, id: ChangeId, resource: ResourceId, proposed: &Json) -> Result<()> {
+        // Several are asked at once, and all write here.
+        self.query("SELECT id FROM changes WHERE id = $1 FOR UPDATE", params![id])?;
         let Some(change) = self.change(id)? else { return Ok(()) };
         let mut plan = change.plan.unwrap_or_default();
-        plan["proposed"] = proposed.clone();
+        plan["answers"][resource.to_string()] = proposed.clone();
         self.put_one("UPDATE changes SET plan = $2 WHERE id = $1", params![id, &plan])
     }
 

@@ -369,8 +369,7 @@ resource "terraform_data" "thing" { input = var.note }
 output "note" { value = terraform_data.thing.output }
 "#;
 
-/// Nothing real happens before somebody has agreed: made, changed and destroyed by tofu.
-fn with_real_tofu_and_agreement(house: &House) {
+fn notes_by_tofu(house: &House) {
     let place = &house.place;
     place.write("catalog/noted/main.tf", MODULE);
     place.apply(
@@ -381,6 +380,80 @@ fn with_real_tofu_and_agreement(house: &House) {
             tofu().display()
         ),
     );
+}
+
+/// A plan that asks tofu as well: of each thing what it would do to it, and nothing is done.
+fn a_plan_that_asks_tofu(house: &House) {
+    let (place, api) = (&house.place, house.api());
+    notes_by_tofu(house);
+    let score = |one: &str, two: &str| {
+        Score::new("web")
+            .with("one", resource("noted", json!({ "note": one })))
+            .with("two", resource("noted", json!({ "note": two })))
+    };
+    let made = place.deploy(&score("a", "b").text());
+    let states = house.count("SELECT count(*) FROM states");
+    let ask = |score: &str| {
+        let file = place.write("asked.yaml", score).display().to_string();
+        let told = place.run(&["plan", "--deep", "-f", &file, "--env", "dev", "-o", "json"]);
+        assert_eq!(told.code, 0, "{told:?}");
+        told.json()
+    };
+    // Nobody is to be asked: the plan alone.
+    let same = ask(&score("a", "b").text());
+    assert_eq!((&same["status"], &same["id"]), (&json!("planned"), &Value::Null), "{same}");
+    // Two are asked at once, and each answers for itself.
+    let both = ask(&score("A", "B").text());
+    assert_eq!(
+        (&both["kind"], &both["status"], &both["application"]),
+        (&json!("preview"), &json!("succeeded"), &json!("web"))
+    );
+    for (name, note) in [("one", "A"), ("two", "B")] {
+        let item =
+            both["resources"].as_array().unwrap().iter().find(|item| item["requirement"] == name).unwrap();
+        assert_eq!(item["resource"], json!(super::served(&made, name).1));
+        says(&item["proposed"].to_string(), &["terraform_data.thing", &format!("\"{note}\"")]);
+    }
+    // What is not made yet has nothing to give.
+    let fed = score("A", "${resources.new.note}").with("new", resource("noted", json!({ "note": "c" })));
+    let fed = ask(&fed.text());
+    says(&fed["warnings"].to_string(), &["`web-two`", "made first"]);
+    says(&fed["resources"].to_string(), &["proposed"]);
+    assert_eq!(house.count("SELECT count(*) FROM states"), states, "nothing was done");
+    for (name, note) in [("one", "a"), ("two", "b")] {
+        let seen = get(house, &super::served(&made, name).1);
+        assert_eq!((&seen["outputs"]["note"], &seen["parameters"]["note"]), (&json!(note), &json!(note)));
+    }
+    // Whoever may only read may see what Conductor would do, and keep no worker busy.
+    let (rosa, asked) = (
+        somebody(house, "read", "rosa"),
+        json!({ "environment": "dev", "manifest": score("A", "B").text() }),
+    );
+    assert_eq!(rosa.post("/api/v1/plans", &asked).status, 200);
+    rosa.post("/api/v1/plans?deep=true", &asked).problem(403);
+    let wrong = json!({ "environment": "dev", "manifest": "apiVersion: 3" });
+    api.post("/api/v1/plans?deep=true", &wrong).problem(422);
+    house.is_at_rest();
+}
+
+#[test]
+fn a_plan_that_asks_tofu_on_sqlite() {
+    if !quick() {
+        a_plan_that_asks_tofu(&super::up());
+    }
+}
+
+#[test]
+fn a_plan_that_asks_tofu_on_postgresql() {
+    if !quick() {
+        a_plan_that_asks_tofu(&super::fleet());
+    }
+}
+
+/// Nothing real happens before somebody has agreed: made, changed and destroyed by tofu.
+fn with_real_tofu_and_agreement(house: &House) {
+    let place = &house.place;
+    notes_by_tofu(house);
     strict(place);
     let (api, ada) = (house.api(), somebody(house, "admin", "ada"));
     let score =

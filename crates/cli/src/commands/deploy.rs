@@ -40,6 +40,28 @@ pub async fn plan(context: &Context, flags: &PlanFlags, explain: bool) -> Outcom
     Ok(())
 }
 
+pub async fn plan_deep(context: &Context, flags: &PlanFlags) -> Outcome {
+    let screen = &context.screen;
+    let manifest = validate::read_valid(screen, &flags.file)?;
+    let connection = context.connect().await?;
+    let plan = connection.client.plan_deep(&request(flags, &manifest)).await;
+    let plan = plan.map_err(|error| findings::locate(screen, &flags.file, &manifest, error.into()))?;
+    show_trial(&connection, screen, plan).await
+}
+
+/// Waits for what the managers were asked, where they were, and shows it with the plan.
+pub(super) async fn show_trial(connection: &Connection, screen: &Screen, plan: Deployment) -> Outcome {
+    let plan = match plan.id {
+        Some(id) => follow::settle(connection, screen, id, Scope::Everything).await?,
+        None => plan,
+    };
+    screen.document(&plan, || views::trial(screen, &plan));
+    match plan.status.as_str() {
+        "planned" | "succeeded" => Ok(()),
+        _ => follow::conclude(&connection.client, screen, &plan, &Watch::default()).await,
+    }
+}
+
 pub async fn deploy(context: &Context, flags: &DeployFlags) -> Outcome {
     let screen = &context.screen;
     let timeout = flags.timeout.as_deref().map(|text| settings::duration("--timeout", text)).transpose()?;

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::{
     Context,
     by_hand::{pairs, see_through, texts},
+    deploy,
     resources::find,
 };
 use crate::{
@@ -22,7 +23,6 @@ use crate::{
     output::{
         Screen,
         table::{fields, table},
-        views,
     },
 };
 
@@ -133,11 +133,6 @@ fn changes(changes: &Map<String, Value>) -> String {
     told.collect::<Vec<_>>().join("; ")
 }
 
-/// What a manager says it would do, as people read it.
-fn yaml(proposed: &Value) -> String {
-    crate::output::yaml::render(proposed)
-}
-
 fn proposal_id(text: &str) -> Outcome<ProposalId> {
     text.parse().map_err(|_| {
         Failure::not_found(format!("there is no proposal `{text}`"))
@@ -169,18 +164,7 @@ pub async fn proposals(context: &Context, command: ProposalsCommand) -> Outcome 
         }
         ProposalsCommand::DryRun { id } => {
             let plan = client.try_proposal(proposal_id(&id)?).await?;
-            let plan = match plan.id {
-                Some(id) => follow::settle(&connection, screen, id, Scope::Everything).await?,
-                None => plan,
-            };
-            screen.document(&plan, || match &plan.proposed {
-                Some(proposed) => format!("{}\n{}", views::deployment(screen, &plan), yaml(proposed)),
-                None => views::deployment(screen, &plan),
-            });
-            return match plan.status.as_str() {
-                "planned" | "succeeded" => Ok(()),
-                _ => follow::conclude(client, screen, &plan, &Watch::default()).await,
-            };
+            return deploy::show_trial(&connection, screen, plan).await;
         }
         ProposalsCommand::Merge { id, wait } => {
             let handled = client.merge_proposal(proposal_id(&id)?).await?;

@@ -59,6 +59,21 @@ pub fn deployment(screen: &Screen, change: &Deployment) -> String {
     out
 }
 
+/// The same with what the managers say they would do.
+pub fn trial(screen: &Screen, change: &Deployment) -> String {
+    let mut out = deployment(screen, change);
+    if change.id.is_some() {
+        out.extend(change.warnings.iter().map(|warning| format!("warning: {warning}\n")));
+    }
+    for item in &change.resources {
+        if let Some(proposed) = &item.proposed {
+            let name = paint(screen.color, BOLD, &item.requirement);
+            out.push_str(&format!("\n{name}\n{}", super::yaml::render(proposed)));
+        }
+    }
+    out
+}
+
 /// The same with the reasons written out.
 pub fn explanation(screen: &Screen, change: &Deployment) -> String {
     let what = subject(change);

@@ -44,14 +44,28 @@ pub async fn create(
     Ok((StatusCode::ACCEPTED, Json(deployment)))
 }
 
+#[derive(Deserialize, Default, utoipa::IntoParams)]
+#[serde(default)]
+#[into_params(parameter_in = Query)]
+pub struct PlanQuery {
+    /// Also ask the managers, terraform with its own diff among them: the answer has an `id` to wait for.
+    deep: bool,
+}
+
 /// What a deployment would do, and why; changes nothing.
-#[utoipa::path(post, path = "/plans", tag = "deployments", request_body = DeploymentRequest,
+#[utoipa::path(post, path = "/plans", tag = "deployments", params(PlanQuery), request_body = DeploymentRequest,
     responses((status = 200, body = Deployment), (status = 404, body = Problem), (status = 422, body = Problem)))]
 pub async fn plan(
     State(app): State<App>,
     Caller(caller): Caller,
+    Ask(query): Ask<PlanQuery>,
     Body(request): Body<DeploymentRequest>,
 ) -> Answer<Json<Deployment>> {
+    if query.deep {
+        // Workers are kept busy by it, with what they may see.
+        app.engine.allow_deployment(&caller, &request, Role::Write).await?;
+        return Ok(Json(app.engine.plan_deep(request, &caller.name).await?));
+    }
     app.engine.allow_deployment(&caller, &request, Role::Read).await?;
     Ok(Json(app.engine.plan(request).await?))
 }
