@@ -3,7 +3,7 @@
 mod lists;
 mod states;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use conductor_api::types::{Deployment, Operation, PlanItem, Resource, Time};
 use conductor_domain::{lifecycle::ChangeKind, plan::CANDIDATES_COUNTED};
@@ -16,7 +16,7 @@ pub use lists::{
 pub use states::{state_diff, states};
 
 use super::{
-    BOLD, Screen, paint, span,
+    BOLD, GREEN, RED, Screen, YELLOW, paint, span,
     table::{fields, single_line, table},
 };
 use crate::clock;
@@ -61,17 +61,60 @@ pub fn deployment(screen: &Screen, change: &Deployment) -> String {
 
 /// The same with what the managers say they would do.
 pub fn trial(screen: &Screen, change: &Deployment) -> String {
-    let mut out = deployment(screen, change);
+    let mut out = format!("{}\n", deployment(screen, change).trim_end());
     if change.id.is_some() {
         out.extend(change.warnings.iter().map(|warning| format!("warning: {warning}\n")));
     }
     for item in &change.resources {
         if let Some(proposed) = &item.proposed {
             let name = paint(screen.color, BOLD, &item.requirement);
-            out.push_str(&format!("\n{name}\n{}", super::yaml::render(proposed)));
+            out.push_str(&format!("\n{name}\n{}", diff(screen, proposed)));
         }
     }
     out
+}
+
+/// Terraform's own changes, a line for each attribute; what another manager tells, as it is.
+fn diff(screen: &Screen, proposed: &Value) -> String {
+    let Some(changes) = proposed["changes"].as_array() else {
+        return super::yaml::render(proposed);
+    };
+    let mut out = String::new();
+    for change in changes {
+        let actions: Vec<&str> =
+            change["actions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let (sign, color) = match actions.as_slice() {
+            ["create"] => ("+", GREEN),
+            ["delete"] => ("-", RED),
+            ["update"] => ("~", YELLOW),
+            _ => ("-/+", RED),
+        };
+        let address = single_line(change["address"].as_str().unwrap_or_default());
+        out.push_str(&format!("  {} {address}\n", paint(screen.color, color, sign)));
+        let side = |key: &str| change[key].as_object().cloned().unwrap_or_default();
+        let (before, after) = (side("before"), side("after"));
+        let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+        for name in names.into_iter().filter(|name| before.get(*name) != after.get(*name)) {
+            out.push_str(&format!(
+                "      {}: {} → {}\n",
+                single_line(name),
+                told(before.get(name)),
+                told(after.get(name))
+            ));
+        }
+    }
+    match out.is_empty() {
+        true => "  nothing changes\n".to_owned(),
+        false => out,
+    }
+}
+
+fn told(value: Option<&Value>) -> String {
+    match value {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => single_line(text),
+        Some(other) => single_line(&other.to_string()),
+    }
 }
 
 /// The same with the reasons written out.
