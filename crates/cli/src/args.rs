@@ -313,7 +313,7 @@ pub struct WorkerFlags {
 
 #[derive(Args, Clone, Debug)]
 pub struct ApplyFlags {
-    /// A catalogue file, or a folder with *.yaml files (again for several)
+    /// A catalogue file, a folder with *.yaml files, or `-` for standard input (again for several)
     #[arg(short, long = "file", required = true, value_name = "FILE_OR_DIR")]
     pub files: Vec<PathBuf>,
     /// Show what would change
@@ -326,7 +326,7 @@ pub struct ApplyFlags {
 
 #[derive(Args, Clone, Debug)]
 pub struct PlanFlags {
-    /// The Score file
+    /// The Score file; `-` reads standard input
     #[arg(short, long, default_value = "score.yaml", value_name = "FILE")]
     pub file: PathBuf,
     /// Where to

@@ -40,6 +40,11 @@ impl Entry {
     }
 }
 
+/// Where a file is read from: `-` is what comes in by a pipe.
+pub fn given(path: &Path) -> &Path {
+    if path == Path::new("-") { Path::new("/dev/stdin") } else { path }
+}
+
 /// Every document below the given paths, in the order in which they are applied.
 pub fn read(screen: &Screen, paths: &[PathBuf]) -> Outcome<Vec<Entry>> {
     let mut files = Vec::new();
@@ -51,7 +56,7 @@ pub fn read(screen: &Screen, paths: &[PathBuf]) -> Outcome<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut wrong = 0;
     for file in files {
-        let source = std::fs::read_to_string(&file)
+        let source = std::fs::read_to_string(given(&file))
             .map_err(|error| Failure::failed(format!("{} cannot be read: {error}", file.display())))?;
         match read_source(&source) {
             Ok(documents) => {
@@ -86,7 +91,7 @@ fn collect(path: &Path, named: bool, files: &mut Vec<PathBuf>) -> std::io::Resul
         if named || is_yaml {
             files.push(path.to_owned());
         }
-        return if named { std::fs::metadata(path).map(drop) } else { Ok(()) };
+        return if named { std::fs::metadata(given(path)).map(drop) } else { Ok(()) };
     }
     let mut children = std::fs::read_dir(path)?
         .map(|entry| entry.map(|entry| entry.path()))

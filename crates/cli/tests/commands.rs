@@ -48,6 +48,25 @@ fn wrong_usage_is_exit_two() {
 }
 
 #[test]
+fn what_comes_by_a_pipe_is_a_file_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let piped = |args: &[&str], text: &str| {
+        let mut command = conductor(folder.path(), args);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
+        told(child.wait_with_output().unwrap())
+    };
+    let (code, stdout, stderr) =
+        piped(&["apply", "-f", "-"], "kind: Environment\nname: stage\ntype: staging\n");
+    assert_eq!((code, stdout.as_str()), (0, "environment/stage created\n"), "{stderr}");
+    let (code, stdout, stderr) = piped(&["plan", "-f", "-", "--env", "dev"], SCORE);
+    assert!(code == 0 && stdout.contains("deploy web in dev"), "{stdout}{stderr}");
+    let (code, stdout, _) = piped(&["validate", "-"], "metadata: 3\n");
+    assert!(code == 1 && stdout.contains("-:1:11:"), "{stdout}");
+}
+
+#[test]
 fn validate_judges_each_file() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("good.yaml"), SCORE).unwrap();

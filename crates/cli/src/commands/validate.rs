@@ -6,6 +6,7 @@ use conductor_score::{Finding, Options, limits, parse, render_findings};
 use serde::Serialize;
 
 use crate::{
+    catalogue,
     failure::{Exit, Failure, Outcome},
     output::{Screen, count, findings},
 };
@@ -58,7 +59,7 @@ fn judge(file: &Path, strict: bool) -> Verdict {
 fn read(file: &Path) -> Result<String, String> {
     use std::io::Read;
     let mut bytes = Vec::new();
-    std::fs::File::open(file)
+    std::fs::File::open(catalogue::given(file))
         .and_then(|open| open.take(limits::SOURCE_BYTES as u64 + 1).read_to_end(&mut bytes))
         .map_err(|error| format!("cannot be read: {error}"))?;
     match String::from_utf8(bytes) {
