@@ -59,6 +59,7 @@ impl Dice {
 struct Simulation {
     engine: Arc<Engine>,
     folder: PathBuf,
+    url: String,
     dice: Dice,
     worker: WorkerId,
     /// What exists out there.
@@ -77,20 +78,21 @@ struct Simulation {
     made_by_hand: usize,
 }
 
-fn options(folder: &Path) -> EngineOptions {
-    EngineOptions {
-        url: format!("sqlite:{}/c.db", folder.display()),
+async fn open(folder: &Path, url: &str) -> Arc<Engine> {
+    let options = EngineOptions {
+        url: url.to_owned(),
         key: None,
         key_file: folder.join("key"),
         data: folder.to_owned(),
         migrate: true,
-        connections: 2,
+        connections: 3,
         lease: LEASE,
         default_workload: true,
         embedded: false,
         public_url: None,
         state_store: None,
-    }
+    };
+    tokio::task::spawn_blocking(|| Engine::open(options)).await.unwrap().unwrap()
 }
 
 /// Whoever has to agree, and did not ask.
@@ -108,12 +110,14 @@ fn fine<T>(what: &str, outcome: Result<T, Error>) -> Option<T> {
 }
 
 impl Simulation {
-    async fn new(seed: u64) -> Self {
+    /// On a database of PostgreSQL, or on a file.
+    async fn new(seed: u64, url: Option<String>) -> Self {
         let base =
             if PathBuf::from("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
         let folder = base.join(format!("conductor-simulation-{}", Uuid::now_v7()));
         std::fs::create_dir_all(&folder).unwrap();
-        let engine = Engine::open(options(&folder)).unwrap();
+        let url = url.unwrap_or_else(|| format!("sqlite:{}/c.db", folder.display()));
+        let engine = open(&folder, &url).await;
         let approval = seed.is_multiple_of(3);
         let need = if approval { "required" } else { "none" };
         let documents = [
@@ -134,6 +138,7 @@ impl Simulation {
         let mut simulation = Self {
             engine,
             folder,
+            url,
             dice: Dice(seed.wrapping_mul(7919) + 17),
             worker: WorkerId(Uuid::now_v7()),
             world: BTreeSet::new(),
@@ -207,7 +212,7 @@ impl Simulation {
             16 => self.lose().await,
             17 => self.look().await,
             18 if self.dice.roll(4) == 0 => self.tear_down(environment).await,
-            19 => self.reopen(),
+            19 => self.reopen().await,
             0..=3 => {
                 let manifest = self.manifest(app, environment);
                 let request = DeploymentRequest {
@@ -277,8 +282,8 @@ impl Simulation {
     }
 
     /// The process ends and another one goes on with what is on record.
-    fn reopen(&mut self) {
-        self.engine = Engine::open(options(&self.folder)).unwrap();
+    async fn reopen(&mut self) {
+        self.engine = open(&self.folder, &self.url).await;
     }
 
     /// Somebody agrees to something, or does not.
@@ -773,8 +778,8 @@ impl Drop for Simulation {
     }
 }
 
-async fn simulate(seed: u64, steps: usize) {
-    let mut simulation = Simulation::new(seed).await;
+async fn simulate(seed: u64, steps: usize, url: Option<String>) {
+    let mut simulation = Simulation::new(seed, url).await;
     for _ in 0..steps {
         simulation.act().await;
         simulation.check().await;
@@ -786,13 +791,30 @@ async fn simulate(seed: u64, steps: usize) {
     simulation.check_empty().await;
 }
 
+/// Which ones are run: more, or others, where somebody says so.
+fn seeds(unless_told: u64) -> std::ops::Range<u64> {
+    let told = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (first, count) = (told("CONDUCTOR_SEED"), told("CONDUCTOR_SIMULATIONS"));
+    let first = first.unwrap_or(1);
+    first..first + count.unwrap_or(unless_told)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_happens_everything_ends_and_nothing_is_left() {
-    let seeds: u64 =
-        std::env::var("CONDUCTOR_SIMULATIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(25);
-    let first: u64 = std::env::var("CONDUCTOR_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    for seed in first..first + seeds {
+async fn whatever_happens_everything_ends_and_nothing_is_left_on_sqlite() {
+    for seed in seeds(25) {
         println!("seed {seed}");
-        simulate(seed, 90).await;
+        simulate(seed, 90, None).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_happens_everything_ends_and_nothing_is_left_on_postgresql() {
+    if conductor_tests::quick() {
+        return;
+    }
+    for seed in seeds(6) {
+        println!("seed {seed}");
+        let database = tokio::task::spawn_blocking(|| conductor_tests::postgres().database());
+        simulate(seed, 90, Some(database.await.unwrap().url.clone())).await;
     }
 }
