@@ -178,6 +178,8 @@ pub fn measure(report: &mut Report) -> Outcome {
         if made.operations.len() <= RESOURCES {
             return Err(format!("only {} operations were planned", made.operations.len()).into());
         }
+        // What the plan left behind is tidied up by whoever asks for memory next.
+        black_box(petgraph_order(&edges));
         let ordered = timed(&mut ordering, || our_order(&edges));
         let sorted = timed(&mut reference, || petgraph_order(&edges));
         if (ordered, sorted) != (RESOURCES, RESOURCES) {
