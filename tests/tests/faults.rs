@@ -311,6 +311,32 @@ fn chaos_of_every_fault_at_every_moment() {
 }
 
 /// The disk of a worker is full: the deployment says so, and goes well once there is room. So with every step.
+/// The database was away for a moment while nobody used it: those who come afterwards do not notice.
+#[test]
+fn a_database_that_was_restarted_is_nobodys_business() {
+    if quick() {
+        return;
+    }
+    let mut own = Server::start();
+    let database = own.database();
+    let house = House::on(SHAPE, LEASE, database);
+    let api = house.api();
+    let everything = |round: usize| {
+        for number in 0..16 {
+            let document =
+                json!({ "kind": "Environment", "name": format!("e-{round}-{number}"), "type": "staging" });
+            let reply = api.post("/api/v1/catalog", &json!({ "document": document }));
+            assert!(reply.status < 300, "{} {}", reply.status, reply.text);
+            assert_eq!(api.get("/api/v1/environments").status, 200);
+        }
+    };
+    everything(0);
+    own.crash();
+    everything(1);
+    let made = house.count("SELECT count(*) FROM environments WHERE name LIKE 'e-%'");
+    assert_eq!(made, 32, "each of them once");
+}
+
 #[test]
 fn a_full_disk_is_told_and_the_next_try_goes_well() {
     if quick() {

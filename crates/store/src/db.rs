@@ -20,6 +20,8 @@ pub(crate) trait Work: Send {
     fn run(&mut self, tx: &mut Tx<'_>) -> bool;
     /// The same once more, after a conflict that a new try may win.
     fn may_retry(&self) -> bool;
+    /// It did not come through to the database.
+    fn was_lost(&self) -> bool;
     fn refuse(&mut self, error: Error);
     fn reply(self: Box<Self>, committed: std::result::Result<(), String>);
 }
@@ -42,6 +44,10 @@ impl<T: Send, F: FnMut(&mut Tx<'_>) -> Result<T> + Send> Work for Closure<T, F> 
 
     fn may_retry(&self) -> bool {
         matches!(&self.result, Some(Err(error)) if error.may_retry())
+    }
+
+    fn was_lost(&self) -> bool {
+        matches!(&self.result, Some(Err(Error::Unreachable(_))))
     }
 
     fn refuse(&mut self, error: Error) {

@@ -22,6 +22,8 @@ use crate::{
 
 const CHANNEL: &str = "conductor";
 const TRIES: usize = 8;
+/// How often another connection is tried before somebody is told that there is none.
+const RECONNECTS: usize = 4;
 const RING_PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) struct Postgres {
@@ -232,7 +234,7 @@ fn session_loop(
                     Ok(session) => Some(session),
                     Err(error) => {
                         work.refuse(error);
-                        if attempt < 4 {
+                        if attempt < RECONNECTS {
                             hub.counters.retried();
                             std::thread::sleep(Duration::from_millis(50 << attempt));
                             continue;
@@ -242,8 +244,13 @@ fn session_loop(
                 };
             }
             let Some(open) = session.as_mut() else { break };
-            wake = transact(open, work.as_mut(), write, sealer, &hub.counters);
-            if !work.may_retry() || attempt == TRIES {
+            let after = transact(open, work.as_mut(), write, sealer, &hub.counters);
+            wake = matches!(after, After::Committed { wake: true });
+            let lost = matches!(after, After::Lost) && attempt < RECONNECTS;
+            if lost {
+                session = None;
+            }
+            if !(lost || work.may_retry()) || attempt == TRIES {
                 break;
             }
             hub.counters.retried();
@@ -256,13 +263,23 @@ fn session_loop(
     }
 }
 
+/// How a transaction ended.
+enum After {
+    Committed {
+        wake: bool,
+    },
+    RolledBack,
+    /// The connection went before the commit was sent: nothing was kept, and another one may do it.
+    Lost,
+}
+
 fn transact(
     session: &mut PgSession,
     work: &mut dyn Work,
     write: bool,
     sealer: &Arc<Sealer>,
     counters: &Counters,
-) -> bool {
+) -> After {
     session.deferred.clear();
     session.begin = Some(if write { "BEGIN" } else { "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY" });
     let attempt = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -272,27 +289,27 @@ fn transact(
     match attempt {
         Ok((true, ..)) if session.begin.is_some() && session.deferred.is_empty() => {
             session.begin = None;
-            false
+            After::Committed { wake: false }
         }
         Ok((true, wake, tally)) => match session.batch("COMMIT") {
             Ok(()) => {
                 counters.committed(tally);
-                wake
+                After::Committed { wake }
             }
             Err(error) => {
                 work.refuse(error);
                 session.roll_back();
-                false
+                After::RolledBack
             }
         },
         Ok((false, ..)) => {
             session.roll_back();
-            false
+            if work.was_lost() { After::Lost } else { After::RolledBack }
         }
         Err(_) => {
             session.roll_back();
             work.refuse(Error::Corrupt("a use case panicked; nothing of it was kept".into()));
-            false
+            After::RolledBack
         }
     }
 }
