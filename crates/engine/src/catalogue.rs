@@ -20,7 +20,6 @@ use conductor_domain::{
 use conductor_store::{
     Error, Owner, Result, Tx,
     catalogue::VersionRow,
-    changes::NewChange,
     operations::{NewOperation, OperationRow},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -644,22 +643,7 @@ fn start_describe(
     now: i64,
 ) -> Result<ChangeId> {
     let id = ChangeId(context.ids.next());
-    tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Template,
-        environment: None,
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
-        timeout_at: None,
-        now,
-    })?;
+    tx.insert_change(&context.change(id, ChangeKind::Template, actor, now))?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;
     let queue = context.templates.queues.of(tx, needs)?;

@@ -527,20 +527,13 @@ fn accept(
     }
     let timeout = asked.timeout_seconds.unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind,
         environment: Some(environment),
         application: Some(application),
-        status: ChangeStatus::Pending,
         slot: Some(if running.is_some() { Slot::Waiting } else { Slot::Running }),
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
         commit: commit.clone(),
         request: serde_json::to_value(&asked).unwrap_or_default(),
         timeout_at: running.is_none().then(|| now + timeout as i64 * 1_000_000),
-        now,
+        ..context.change(id, kind, actor, now)
     })?;
     let told =
         json!({ "kind": kind, "application": place.application.name, "environment": place.environment.name });

@@ -28,20 +28,8 @@ pub(crate) fn resource(tx: &mut Tx<'_>, context: &Context, id: ResourceId) -> Re
 fn noted(tx: &mut Tx<'_>, context: &Context, row: &ResourceRow, actor: &str, now: i64) -> Result<ChangeId> {
     let id = ChangeId(context.ids.next());
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Resource,
         environment: Some(row.environment),
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
-        timeout_at: None,
-        now,
+        ..context.change(id, ChangeKind::Resource, actor, now)
     })?;
     tx.end_change(id, ChangeKind::Resource, ChangeStatus::Pending, ChangeStatus::Succeeded, None, now)?;
     Ok(id)

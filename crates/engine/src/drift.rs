@@ -322,20 +322,9 @@ fn insert_look(
     now: i64,
 ) -> Result<()> {
     tx.insert_change(&conductor_store::changes::NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Observe,
         environment,
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
         timeout_at: Some(now + 3_600_000_000),
-        now,
+        ..context.change(id, ChangeKind::Observe, actor, now)
     })
 }
 

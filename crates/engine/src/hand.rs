@@ -12,7 +12,7 @@ use conductor_domain::{
     catalogue::{TemplateVersion, VersionState},
     expr::Params,
     ids::{ApplicationId, ChangeId, ResourceId, TemplateVersionId},
-    lifecycle::{ChangeKind, ChangeStatus, ErrorCode, KeptBy, State, Status, available_actions},
+    lifecycle::{ChangeKind, ErrorCode, KeptBy, State, Status, available_actions},
     plan::{Again, Handmade, Intent, Plan},
 };
 use conductor_store::{
@@ -171,20 +171,11 @@ pub(crate) fn insert(
     let id = ChangeId(context.ids.next());
     let asked = Asked { by_hand, ..Asked::default() };
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind,
         environment: Some(place.environment.id),
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
         parent,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
         request: serde_json::to_value(asked).unwrap_or_default(),
         timeout_at: Some(now + changes::DEFAULT_TIMEOUT_SECONDS as i64 * 1_000_000),
-        now,
+        ..context.change(id, kind, actor, now)
     })?;
     let told = json!({ "kind": kind, "environment": place.environment.name });
     Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;

@@ -55,8 +55,11 @@ use std::{
     time::Duration,
 };
 
-use conductor_domain::ids::{DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId};
-use conductor_store::{Db, OpenOptions, objects::Objects};
+use conductor_domain::{
+    ids::{ChangeId, DomainId, Ids, OrganisationId, TemplateVersionId, WorkerId},
+    lifecycle::{ChangeKind, ChangeStatus},
+};
+use conductor_store::{Db, OpenOptions, changes::NewChange, objects::Objects};
 use uuid::Uuid;
 
 pub use alerts::{ALERTS, AlertSettings, Webhook};
@@ -116,6 +119,26 @@ pub(crate) struct Context {
 impl Context {
     pub fn now(&self) -> i64 {
         self.clock.now()
+    }
+
+    /// A change that belongs to nobody yet and asks for nothing; whoever makes it says what is otherwise.
+    pub fn change(&self, id: ChangeId, kind: ChangeKind, actor: &str, now: i64) -> NewChange {
+        NewChange {
+            id,
+            organisation: self.organisation,
+            kind,
+            environment: None,
+            application: None,
+            status: ChangeStatus::Pending,
+            slot: None,
+            parent: None,
+            owner: self.owner,
+            actor: actor.to_owned(),
+            commit: None,
+            request: serde_json::json!({}),
+            timeout_at: None,
+            now,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use conductor_api::types::{Applied, Page, Pool, Time};
 use conductor_domain::{
     catalogue::{TemplateVersion, VersionState},
     ids::{ApplicationId, ChangeId, EnvironmentId, PoolId, ResourceId, TemplateVersionId},
-    lifecycle::{ChangeKind, ChangeStatus, KeptBy, State, Status},
+    lifecycle::{ChangeKind, KeptBy, State, Status},
     plan::{Intent, PoolView},
     score::SharingPolicy,
 };
@@ -585,20 +585,9 @@ fn carry_out(tx: &mut Tx<'_>, context: &Context, pool: &PoolDefinition, work: Wo
     }
     let id = ChangeId(context.ids.next());
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Pool,
         environment: Some(pool.environment),
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: "conductor".to_owned(),
-        commit: None,
         request: json!({ "pool": pool.name }),
-        timeout_at: None,
-        now,
+        ..context.change(id, ChangeKind::Pool, "conductor", now)
     })?;
     store(tx, context, id, ChangeKind::Pool, None, &plan, &snapshot, 1, "conductor", now)?;
     tx.wake();

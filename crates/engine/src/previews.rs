@@ -10,7 +10,10 @@ use conductor_domain::{
     lifecycle::{ChangeKind, ChangeStatus, OperationKind, State, Status},
     plan::{Effect, Intent},
 };
-use conductor_store::{Result, Tx, changes::NewChange, operations::NewOperation, resources::ResourceRow};
+use conductor_store::{
+    Result, Tx, catalogue::EnvironmentRow, changes::NewChange, operations::NewOperation,
+    resources::ResourceRow,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -43,28 +46,19 @@ pub(crate) fn ask_managers(
     tx: &mut Tx<'_>,
     context: &Context,
     planned: &Deployment,
-    (place, application): (&Place, Option<ApplicationId>),
+    environment: &EnvironmentRow,
+    application: Option<ApplicationId>,
     trials: Vec<Trial>,
     actor: &str,
 ) -> Result<ChangeId> {
     let (now, id) = (context.now(), ChangeId(context.ids.next()));
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Preview,
-        environment: Some(place.environment.id),
+        environment: Some(environment.id),
         application,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
         timeout_at: Some(now + DEFAULT_TIMEOUT_SECONDS as i64 * 1_000_000),
-        now,
+        ..context.change(id, ChangeKind::Preview, actor, now)
     })?;
-    let told = json!({ "kind": ChangeKind::Preview, "environment": place.environment.name });
+    let told = json!({ "kind": ChangeKind::Preview, "environment": environment.name });
     Progress::new(tx, context, now).event("change.accepted", actor, Some(id), None, None, told)?;
     let plan =
         json!({ "items": planned.resources, "removals": planned.removals, "warnings": planned.warnings });
@@ -143,7 +137,7 @@ impl Engine {
                 if trials.is_empty() {
                     return Ok(shown);
                 }
-                let change = ask_managers(tx, &context, &shown, (&place, known), trials, &actor)?;
+                let change = ask_managers(tx, &context, &shown, &place.environment, known, trials, &actor)?;
                 views::deployment(tx, &context, change)
             })
             .await

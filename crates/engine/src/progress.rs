@@ -409,23 +409,15 @@ impl<'p, 't> Progress<'p, 't> {
             return Ok(());
         }
         let id = ChangeId(self.context.ids.next());
+        let actor = parent.map_or("conductor", |parent| parent.actor.as_str());
         self.tx.insert_change(&NewChange {
-            id,
-            organisation: self.context.organisation,
-            kind,
             environment: parent.and_then(|parent| parent.environment),
             application: parent.and_then(|parent| parent.application),
-            status: ChangeStatus::Pending,
-            slot: None,
             parent: parent.map(|parent| parent.id),
             owner: parent.map_or(self.context.owner, |parent| parent.owner),
-            actor: parent.map_or_else(|| "conductor".to_owned(), |parent| parent.actor.clone()),
-            commit: None,
             request: json!({ "resources": unused }),
-            timeout_at: None,
-            now: self.now,
+            ..self.context.change(id, kind, actor, self.now)
         })?;
-        let actor = parent.map_or("conductor", |parent| parent.actor.as_str());
         self.destroy_all(id, kind, actor, None, 1, &unused)
     }
 

@@ -376,9 +376,9 @@ impl Engine {
                 if !Trial::can_be_made(&of, &version) {
                     return Ok(planned);
                 }
-                let place = nobody(environment_of(tx, &of)?);
+                let environment = environment_of(tx, &of)?;
                 let trial = Trial { of, version, given: json!({ "set": request.set }) };
-                let change = ask_managers(tx, &context, &planned, (&place, None), vec![trial], &actor)?;
+                let change = ask_managers(tx, &context, &planned, &environment, None, vec![trial], &actor)?;
                 let from = row.status;
                 row.preview = Some(change);
                 tx.update_proposal(&row, from, now)?;

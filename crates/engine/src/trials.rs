@@ -48,20 +48,8 @@ impl Engine {
 fn start_test(tx: &mut Tx<'_>, context: &Context, row: &IntegrationRow, actor: &str) -> Result<ChangeId> {
     let (now, id) = (context.now(), ChangeId(context.ids.next()));
     tx.insert_change(&NewChange {
-        id,
-        organisation: context.organisation,
-        kind: ChangeKind::Test,
         environment: row.environment,
-        application: None,
-        status: ChangeStatus::Pending,
-        slot: None,
-        parent: None,
-        owner: context.owner,
-        actor: actor.to_owned(),
-        commit: None,
-        request: json!({}),
-        timeout_at: None,
-        now,
+        ..context.change(id, ChangeKind::Test, actor, now)
     })?;
     let plan = json!({ "items": [], "removals": [], "warnings": [] });
     tx.start_change(id, ChangeStatus::Pending, ChangeStatus::InProgress, None, 1, &plan, 1, 0, now)?;

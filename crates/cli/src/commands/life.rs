@@ -23,6 +23,7 @@ use crate::{
     output::{
         Screen,
         table::{fields, table},
+        views,
     },
 };
 
@@ -123,11 +124,7 @@ fn approval_details(screen: &Screen, approval: &Approval) -> String {
 
 fn changes(changes: &Map<String, Value>) -> String {
     let told = changes.iter().map(|(name, change)| {
-        let side = |key: &str| match &change[key] {
-            Value::Null => "-".to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
+        let side = |key: &str| views::told(change.get(key));
         format!("{name}: {} → {}", side("before"), side("after"))
     });
     told.collect::<Vec<_>>().join("; ")

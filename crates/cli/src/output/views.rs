@@ -109,7 +109,8 @@ fn diff(screen: &Screen, proposed: &Value) -> String {
     }
 }
 
-fn told(value: Option<&Value>) -> String {
+/// A value in a line of text.
+pub fn told(value: Option<&Value>) -> String {
     match value {
         None | Some(Value::Null) => "-".to_owned(),
         Some(Value::String(text)) => single_line(text),
